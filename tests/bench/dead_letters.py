@@ -15,6 +15,7 @@ from amqsidecar.clock import SystemClock
 from amqsidecar.model.destination import queue
 from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
 from support.jms.peer import JmsPeer
+from support.links.cycles import resend_of
 from support.waiting import PATIENCE_S, eventually
 
 BODY_BYTES = 1024
@@ -28,6 +29,17 @@ def dead_letter_queue(broker: Broker) -> str:
 def application_peer(broker: Broker) -> JmsPeer:
     """The broker's own JMS client."""
     return JmsPeer.of(broker, "core" if isinstance(broker, ArtemisBroker) else "openwire")
+
+
+def dead_again(message: bytes) -> Resend:
+    """Return the send of a dead letter of Classic as one that died for the first time."""
+    return resend_of(
+        message,
+        destination=queue("ActiveMQ.DLQ"),
+        is_final=True,
+        redelivery_id="",
+        redelivery_count=0,
+    )
 
 
 class DeadLetters:
@@ -87,14 +99,7 @@ class ClassicDeadLetters(DeadLetters):
 
     def put(self, count: int, *, per_second: float = 0) -> None:
         batch = max(1, int(per_second / 100)) if per_second else BATCH
-        clone = Resend(
-            destination=queue("ActiveMQ.DLQ"),
-            message=self._model,
-            is_final=True,
-            redelivery_id="",
-            redelivery_count=0,
-            redelivery_delay_ms=0,
-        )
+        clone = dead_again(self._model)
         began = time.monotonic()
         for first in range(0, count, batch):
             self._commit([], [clone] * min(batch, count - first))

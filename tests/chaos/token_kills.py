@@ -21,11 +21,11 @@ from threading import Timer
 from typing import NamedTuple
 from uuid import uuid4
 
-from amqsidecar.broker import Delivery, Resend
 from amqsidecar.brokers.artemis.management import ManagementQuestion
 from amqsidecar.engine.crash_points import ACCEPTING
 from support.brokers.broker_xml import STOCK_ADDRESS_SETTINGS
 from support.brokers.real import ArtemisBroker
+from support.links.cycles import resend
 from support.links.stomp_artemis import StompArtemisHarness
 
 SETTINGS = (
@@ -109,20 +109,8 @@ def own(harness: StompArtemisHarness, reports: Connection, seed: str, death: Dea
         deliveries = link.receive(chance.randint(1, _CYCLE_MAX))
         idle = 0 if deliveries else idle + 1
         token += 1
-        link.commit_cycle(deliveries, [_resend(one) for one in deliveries], token)
+        link.commit_cycle(deliveries, [resend(one) for one in deliveries], token)
     link.close()
-
-
-def _resend(delivery: Delivery) -> Resend:
-    assert delivery.provenance.origin is not None, delivery.provenance.problem
-    return Resend(
-        destination=delivery.provenance.origin,
-        message=delivery.message,
-        is_final=False,
-        redelivery_id=str(delivery.provenance.message_id),
-        redelivery_count=1,
-        redelivery_delay_ms=0,
-    )
 
 
 def run_owner(harness: StompArtemisHarness, seed: str, death: Death | None) -> bool:

@@ -13,12 +13,13 @@ import pytest
 
 from amqsidecar.broker import Delivery, IntakeQueue, LookSession, Resend, TakeSession
 from amqsidecar.errors import BrokerError, BrokerRefused, LinkLost, SendsRefused
-from amqsidecar.model.destination import Destination, final_queue, queue, topic
+from amqsidecar.model.destination import final_queue, queue, topic
 from support.brokers.real import Broker, spoken
 from support.links.amqp_artemis import AmqpArtemisHarness
 from support.links.amqp_classic import AmqpClassicHarness, AmqpClassicNativeHarness
 from support.links.artemis_pair import PairOfAmqpHarness, PairOfCoreHarness
 from support.links.core_artemis import CoreArtemisHarness
+from support.links.cycles import receive, resend, with_token
 from support.links.harness import LinkHarness, await_depth
 from support.links.memory import (
     AckLaterHarness,
@@ -109,8 +110,7 @@ def open_link(harness: LinkHarness, links: list[LookSession]) -> MakeLink:
         link = opened.take(token_queue(harness))
         links.append(link)
         if token is not None:
-            link.token.create(token)
-            assert link.token.take(PATIENCE_S) == token
+            with_token(link, token)
         return link
 
     return make
@@ -130,16 +130,6 @@ def token_queue(harness: LinkHarness) -> str:
     return f"{harness.prefix}.token"
 
 
-def receive(link: TakeSession, count: int, within_s: float = PATIENCE_S) -> list[Delivery]:
-    deliveries: list[Delivery] = []
-    deadline = time.monotonic() + within_s
-    while len(deliveries) < count and time.monotonic() < deadline:
-        link.wait(0.2)
-        deliveries += link.receive(count - len(deliveries))
-    assert len(deliveries) == count
-    return deliveries
-
-
 def await_count(link: LookSession, harness: LinkHarness, count: int) -> None:
     """Wait until a link counts this many dead letters; for the reasons of `await_depth`."""
     eventually(lambda: link.count(harness.intake(), 100) == count, what=f"it counts {count}")
@@ -155,25 +145,8 @@ def browsed(link: LookSession, harness: LinkHarness, count: int) -> list[Deliver
     return eventually(shown, what=f"a browse shows {count}")
 
 
-def redelivery(
-    delivery: Delivery, count: int = 1, destination: Destination | None = None
-) -> Resend:
-    origin = destination or delivery.provenance.origin
-    assert origin is not None
-    identity = delivery.provenance.redelivery_id or delivery.provenance.message_id
-    return Resend(
-        destination=origin,
-        message=delivery.message,
-        is_final=False,
-        redelivery_id=str(identity),
-        redelivery_count=count,
-        redelivery_delay_ms=5000,
-        encoding=delivery.encoding,
-    )
-
-
 def redeliveries(deliveries: Sequence[Delivery]) -> list[Resend]:
-    return [redelivery(delivery) for delivery in deliveries]
+    return [resend(delivery) for delivery in deliveries]
 
 
 def test_deliveries_come_in_order_with_their_provenance(
@@ -234,7 +207,7 @@ def test_a_message_that_dies_again_shows_its_redelivery(
         [delivery] = receive(link, 1)
         assert delivery.provenance.redelivery_count == count - 1
         assert delivery.provenance.origin == queue(origin)
-        link.commit_cycle([delivery], [redelivery(delivery, count)], count)
+        link.commit_cycle([delivery], [resend(delivery, count)], count)
         assert eventually(lambda: harness.depth(origin), what="the message is at its origin")
         harness.kill(origin)
     [delivery] = receive(link, 1)
@@ -254,7 +227,7 @@ def test_a_copy_that_an_application_sent_on_begins_a_life_of_its_own(
     link = open_link()
     link.attach([harness.intake()], 10)
     [first] = receive(link, 1)
-    link.commit_cycle([first], [redelivery(first)], 1)
+    link.commit_cycle([first], [resend(first)], 1)
     assert eventually(lambda: harness.depth(origin), what="the message is at its origin")
     harness.forward(origin, to)
     harness.kill(to)
@@ -262,8 +235,7 @@ def test_a_copy_that_an_application_sent_on_begins_a_life_of_its_own(
     [copy] = receive(link, 1)
     assert copy.provenance.origin == queue(to)
     assert (copy.provenance.redelivery_id, copy.provenance.redelivery_count) == (None, 0)
-    resend = msgspec.structs.replace(redelivery(copy), redelivery_id="a life of its own")
-    link.commit_cycle([copy], [resend], 2)
+    link.commit_cycle([copy], [resend(copy, redelivery_id="a life of its own")], 2)
     assert eventually(lambda: harness.depth(to), what="the copy is where it died")
     harness.kill(to)
     [returned] = receive(link, 1)
@@ -345,7 +317,7 @@ def test_refused_sends_leave_everything_as_it_was(
     link.attach([harness.intake()], 100)
     deliveries = receive(link, 4)
     sends = redeliveries(deliveries)
-    sends[2] = redelivery(deliveries[2], destination=refusing)
+    sends[2] = resend(deliveries[2], destination=refusing)
 
     for _ in range(3):
         with pytest.raises(SendsRefused) as refused:
@@ -424,7 +396,7 @@ def test_a_refused_cycle_leaves_nothing_of_what_was_begun_behind_it(
     begin_while_committing(link, sends[2:])
     with pytest.raises(SendsRefused) as refused:
         link.commit_cycle(
-            deliveries[:2], [sends[0], redelivery(deliveries[1], destination=refusing)], 1
+            deliveries[:2], [sends[0], resend(deliveries[1], destination=refusing)], 1
         )
     assert list(refused.value.refusals) == [1]
     link.ahead.abandon()
@@ -682,7 +654,7 @@ def test_a_final_queue_is_browsed_where_it_is_asked_for_as_one(
     assert link.send_terms(final.destination, makes=True).problem is None
     link.attach([harness.intake()], 10)
     deliveries = receive(link, 3)
-    sends = [redelivery(one, destination=final.destination) for one in deliveries]
+    sends = [resend(one, destination=final.destination) for one in deliveries]
     link.commit_cycle(deliveries, sends, 1)
     looking = open_look()
     eventually(lambda: len(looking.browse(final, 100)) == 3, what="a browse shows 3")
@@ -752,7 +724,7 @@ def test_many_destinations_in_one_cycle(harness: LinkHarness, open_link: MakeLin
     deliveries = receive(link, 90)
     targets = [queue(f"{harness.prefix}.target.{number % 200}") for number in range(450)]
     sends = [
-        redelivery(deliveries[number % 90], count=number, destination=target)
+        resend(deliveries[number % 90], count=number, destination=target)
         for number, target in enumerate(targets)
     ]
     link.commit_cycle(deliveries, sends, 4)
@@ -773,14 +745,7 @@ def test_a_final_dead_letter_rests_in_its_queue(harness: LinkHarness, open_link:
     assert link.send_terms(final, makes=True).problem is None
     link.attach([harness.intake()], 10)
     [delivery] = receive(link, 1)
-    send = Resend(
-        destination=final,
-        message=delivery.message,
-        is_final=True,
-        redelivery_id="r-1",
-        redelivery_count=6,
-        redelivery_delay_ms=0,
-    )
+    send = resend(delivery, 6, destination=final, is_final=True, redelivery_id="r-1")
     link.commit_cycle([delivery], [send], 1)
     [found] = harness.drain(final.name)
     assert found.properties["amqsidecarRedeliveryCount"] == 6

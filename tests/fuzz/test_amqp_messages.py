@@ -1,17 +1,20 @@
 """Any bytes as an AMQP message: whole again, or undecodable; a rewriting touches what it names."""
 
+from functools import partial
+
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from proton import Data
 
-from amqsidecar.broker import IntakeQueue, Resend
+from amqsidecar.broker import IntakeQueue
 from amqsidecar.errors import UndecodableMessage
 from amqsidecar.formats import amqp_artemis_message as artemis
 from amqsidecar.formats import amqp_classic_message as classic
 from amqsidecar.formats import amqp_sections as amqp
 from amqsidecar.formats.amqp_classic_text import mended_section
 from amqsidecar.model.destination import queue
+from support.links.cycles import resend_of
 from support.wires.amqp_strategies import messages, values
 from support.wires.fuzz import damaged, fuzz
 
@@ -99,7 +102,7 @@ def test_any_message_shows_its_past_or_a_problem(data: bytes, expires: bool, nat
 def test_a_resend_on_artemis_changes_what_it_names(
     data: bytes, is_final: bool, expiration_ms: int
 ) -> None:
-    resend = make(data, is_final, expiration_ms)
+    resend = make(data, is_final=is_final, expiration_ms=expiration_ms)
     try:
         sent = amqp.split(artemis.encode_resend(resend, 2**41))
     except UndecodableMessage:
@@ -125,7 +128,7 @@ def test_a_resend_on_artemis_changes_what_it_names(
 def test_a_resend_on_classic_changes_what_it_names(
     data: bytes, is_final: bool, expiration_ms: int, native: bool
 ) -> None:
-    resend = make(data, is_final, expiration_ms)
+    resend = make(data, is_final=is_final, expiration_ms=expiration_ms)
     try:
         sent = amqp.split(classic.encode_resend(resend, 2**41, is_native_wire=native))
     except UndecodableMessage:
@@ -139,16 +142,7 @@ def test_a_resend_on_classic_changes_what_it_names(
     assert {name: amqp.scalar(value) for name, value in named(after) if name in OURS} == OURS
 
 
-def make(data: bytes, is_final: bool, expiration_ms: int) -> Resend:
-    return Resend(
-        destination=queue("orders"),
-        message=data,
-        is_final=is_final,
-        redelivery_id="r-1",
-        redelivery_count=3,
-        redelivery_delay_ms=2**62,
-        expiration_ms=expiration_ms,
-    )
+make = partial(resend_of, redelivery_count=3, redelivery_delay_ms=2**62)
 
 
 def check(before: dict[int, bytes], sent: dict[int, bytes]) -> None:

@@ -2,18 +2,19 @@
 
 import struct
 from contextlib import suppress
+from functools import partial
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from amqsidecar.broker import Resend
 from amqsidecar.errors import RemoteProtocolError, UndecodableMessage
 from amqsidecar.formats import openwire_codec as codec
 from amqsidecar.formats import openwire_dead_letter as dead
 from amqsidecar.formats.openwire_message import OpenWireResendEncoder
 from amqsidecar.formats.openwire_properties import EditedProperties, decode_text, read_properties
 from amqsidecar.model.destination import queue
+from support.links.cycles import resend_of
 from support.wires import openwire as wire
 from support.wires.fuzz import damaged, fuzz, pieces
 
@@ -54,16 +55,9 @@ def with_properties(draw: st.DrawFn) -> tuple[bytes, list[tuple[str, bytes]]]:
     return draw(messages).with_(properties=properties).encoded(), found
 
 
-def resend(message: bytes, *, is_final: bool) -> Resend:
-    return Resend(
-        destination=queue("orders"),
-        message=message,
-        is_final=is_final,
-        redelivery_id="r-1",
-        redelivery_count=2**31 - 1,
-        redelivery_delay_ms=2**62,
-        expiration_ms=2**40,
-    )
+resend = partial(
+    resend_of, redelivery_count=2**31 - 1, redelivery_delay_ms=2**62, expiration_ms=2**40
+)
 
 
 @fuzz

@@ -2,6 +2,7 @@
 
 import json
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -9,7 +10,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from amqsidecar.broker import Resend
 from amqsidecar.brokers.stomp_artemis.selection import read_list
 from amqsidecar.errors import UndecodableMessage
 from amqsidecar.formats import stomp_artemis_message as artemis
@@ -26,6 +26,7 @@ from amqsidecar.formats.stomp_frame import (
 )
 from amqsidecar.model.destination import queue
 from amqsidecar.model.left_behind import Loss
+from support.links.cycles import resend_of
 from support.wires.fuzz import damaged, fuzz, pieces
 
 RESERVED = (
@@ -53,16 +54,7 @@ headers = st.lists(
 bodies = st.binary(max_size=30)
 
 
-def resend(message: bytes, *, is_final: bool) -> Resend:
-    return Resend(
-        destination=queue("orders"),
-        message=message,
-        is_final=is_final,
-        redelivery_id="r-1",
-        redelivery_count=3,
-        redelivery_delay_ms=2**62,
-        expiration_ms=2**62,
-    )
+resend = partial(resend_of, redelivery_count=3, redelivery_delay_ms=2**62, expiration_ms=2**62)
 
 
 def read(chunks: list[bytes]) -> tuple[list[Frame], bool]:

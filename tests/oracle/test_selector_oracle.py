@@ -11,12 +11,11 @@ from typing import Any, NamedTuple
 import pytest
 from proton import Message, byte, char, float32, int32, short, ulong
 
-from amqsidecar.broker import Resend
 from amqsidecar.formats.amqp_artemis_message import encode_resend
 from amqsidecar.formats.artemis_filter_view import filter_view
-from amqsidecar.model.destination import queue
 from amqsidecar.policy.selector import NarrowInt, PropertyOf, parse_selector
 from support import maven, versions
+from support.links.cycles import resend_of
 from support.tier import at_length
 
 pytestmark = pytest.mark.oracle
@@ -156,14 +155,7 @@ def amqp_question(chance: Random) -> Question:
         creation_time=chance.choice((0, 5)),
         group_id=chance.choice((None, "red")),
     )
-    resend = Resend(
-        destination=queue("orders"),
-        message=bytes(message.encode()),
-        is_final=False,
-        redelivery_id="i-1",
-        redelivery_count=1,
-        redelivery_delay_ms=0,
-    )
+    resend = resend_of(bytes(message.encode()))
     view = filter_view(resend, "orders", "amqp/1.0", NOW_MS, expires_by_itself=False)
     return Question(condition(chance, 3), "amqp", encode_resend(resend, NOW_MS), view)
 

@@ -13,8 +13,7 @@ from amqsidecar.broker import Resend
 from amqsidecar.brokers.amqp.connection import AmqpConnection
 from amqsidecar.brokers.amqp.links import Sender, is_answered
 from amqsidecar.clock import SystemClock
-from amqsidecar.model.destination import queue
-from bench.dead_letters import BATCH, BODY_BYTES, ClassicDeadLetters
+from bench.dead_letters import BATCH, BODY_BYTES, ClassicDeadLetters, dead_again
 from support.brokers.real import ArtemisBroker, Broker
 
 _ANSWER_TIMEOUT_S = 60.0
@@ -94,14 +93,8 @@ class ClassicBacklog:
             self._dead._commit([], [clones[number % len(clones)] for number in numbers])
 
     def _clone(self, origin: str) -> Resend:
-        return Resend(
-            destination=queue("ActiveMQ.DLQ"),
-            message=self._dead._model.replace(self._model_origin.encode(), origin.encode()),
-            is_final=True,
-            redelivery_id="",
-            redelivery_count=0,
-            redelivery_delay_ms=0,
-        )
+        message = self._dead._model.replace(self._model_origin.encode(), origin.encode())
+        return dead_again(message)
 
 
 def backlog(broker: Broker) -> ArtemisBacklog | ClassicBacklog:

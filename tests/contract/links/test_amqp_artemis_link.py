@@ -29,7 +29,9 @@ from support.brokers.broker_xml import STOCK_MANAGEMENT_ADDRESS_SETTING, artemis
 from support.brokers.real import ArtemisBroker, Broker, spoken
 from support.jms.message import NOT_COMPARED
 from support.jms.peer import ALL_TYPES, JmsPeer
+from support.links import cycles
 from support.links.amqp_artemis import AmqpArtemisHarness
+from support.links.cycles import receive, resend, resend_of, with_token
 from support.links.harness import await_depth
 from support.links.terms import effects_of
 from support.machine.certificates import Pki
@@ -79,47 +81,14 @@ def link(harness: AmqpArtemisHarness) -> Iterator[AmqpArtemisTake]:
 
 
 def open_link(harness: AmqpArtemisHarness) -> AmqpArtemisTake:
-    made = harness.make_link("e2e").take(f"{harness.prefix}.token")
-    made.token.create(0)
-    assert made.token.take(PATIENCE_S) == 0
-    return made
-
-
-def receive(link: TakeSession, count: int) -> list[Delivery]:
-    deliveries: list[Delivery] = []
-
-    def is_all() -> bool:
-        link.wait(0.2)
-        deliveries.extend(link.receive(count - len(deliveries)))
-        return len(deliveries) == count
-
-    eventually(is_all, what=f"{count} deliveries")
-    return deliveries
-
-
-def redelivery(
-    delivery: Delivery, count: int = 1, destination: Destination | None = None
-) -> Resend:
-    origin = destination or delivery.provenance.origin
-    assert origin is not None, delivery.provenance.problem
-    identity = delivery.provenance.redelivery_id or uuid.uuid4().hex
-    return Resend(
-        destination=origin,
-        message=delivery.message,
-        is_final=False,
-        redelivery_id=identity,
-        redelivery_count=count,
-        redelivery_delay_ms=1000,
-    )
+    return with_token(harness.make_link("e2e").take(f"{harness.prefix}.token"))
 
 
 def move(
     link: TakeSession, harness: AmqpArtemisHarness, count: int, cycle: int = 1
 ) -> list[Delivery]:
     link.attach([harness.intake()], 100)
-    deliveries = receive(link, count)
-    link.commit_cycle(deliveries, [redelivery(one, cycle) for one in deliveries], cycle)
-    return deliveries
+    return cycles.move(link, count, cycle)
 
 
 @pytest.mark.parametrize(
@@ -257,7 +226,7 @@ def test_the_second_death_of_a_qualified_name_is_caught(
     origin = delivery.provenance.origin
     assert origin == topic(f"{address}::{subscription}")
     assert link.send_terms(origin).problem is None
-    link.commit_cycle([delivery], [redelivery(delivery)], 1)
+    link.commit_cycle([delivery], [resend(delivery)], 1)
     await_depth(harness, subscription, 1)
     harness.kill(subscription)
 
@@ -453,17 +422,17 @@ def test_tls_with_a_trusted_certificate_only(tmp_path: Path, unique: str) -> Non
         with pytest.raises(BrokerRefused, match="certificate"):
             stranger.take(unique)
 
-        link = make(ssl.create_default_context(cafile=pki.ca_file)).take(f"{unique}.token")
-        link.token.create(0)
-        assert link.token.take(PATIENCE_S) == 0
+        trusting = make(ssl.create_default_context(cafile=pki.ca_file))
+        link = with_token(trusting.take(f"{unique}.token"))
         bare = encode_bare("x" * 2_000_000)
-        sends = [bare_send(bare, queue(f"{unique}.orders"), number) for number in range(5)]
+        orders = queue(f"{unique}.orders")
+        sends = [bare_send(bare, orders, number) for number in range(5)]
         link.commit_cycle([], sends, 1)
-        link.attach([IntakeQueue(queue(f"{unique}.orders"))], 10)
+        link.attach([IntakeQueue(orders)], 10)
         deliveries = receive(link, 5)
         assert all(bare in one.message for one in deliveries)
         link.commit_cycle(deliveries, [], 2)
-        assert link.count(IntakeQueue(queue(f"{unique}.orders")), 10) == 0
+        assert link.count(IntakeQueue(orders), 10) == 0
         link.close()
 
 
@@ -473,14 +442,7 @@ def encode_bare(text: str) -> bytes:
 
 
 def bare_send(message: bytes, destination: Destination, number: int) -> Resend:
-    return Resend(
-        destination=destination,
-        message=message,
-        is_final=False,
-        redelivery_id=str(number),
-        redelivery_count=1,
-        redelivery_delay_ms=0,
-    )
+    return resend_of(message, destination=destination, redelivery_id=str(number))
 
 
 def test_a_user_without_manage_can_move_but_not_by_qualified_name(
@@ -501,8 +463,7 @@ def test_a_user_without_manage_can_move_but_not_by_qualified_name(
         link = opened.enter_context(closing(made.take(f"{unique}.token")))
         assert link.description.version == broker.version
         assert link.token.exists() is None
-        link.token.create(0)
-        assert link.token.take(PATIENCE_S) == 0
+        with_token(link)
         with pytest.raises(DiscoveryRefused, match="grant it send and manage"):
             link.discover()
         orders = queue(f"{unique}.orders")
@@ -523,7 +484,7 @@ def test_a_user_without_manage_can_move_but_not_by_qualified_name(
         assert {one.provenance.problem for one in deliveries} == {
             "it does not show where it comes from"
         }
-        link.commit_cycle(deliveries, [redelivery(one, 2, final) for one in deliveries], 2)
+        link.commit_cycle(deliveries, [resend(one, 2, destination=final) for one in deliveries], 2)
         eventually(lambda: link.count(IntakeQueue(final), 100) == 20, what="all are shown")
         link.attach([], 100)
         core, qpid = (JmsPeer.of(broker, one) for one in ("core", "qpid"))
@@ -559,12 +520,12 @@ def test_a_full_address_refuses_its_sends_only(
     harness.put_dead_letters(name, 2, size_bytes=30_000)
     link.attach([harness.intake()], 10)
     deliveries = receive(link, 2)
-    link.commit_cycle([], [redelivery(deliveries[0], 1, queue(full))], 1)
-    sends = [redelivery(deliveries[0]), redelivery(deliveries[1], 1, queue(full))]
+    link.commit_cycle([], [resend(deliveries[0], destination=queue(full))], 1)
+    sends = [resend(deliveries[0]), resend(deliveries[1], destination=queue(full))]
     with pytest.raises(SendsRefused) as refused:
         link.commit_cycle(deliveries, sends, 2)
     assert list(refused.value.refusals) == [1]
-    link.commit_cycle(deliveries, [sends[0], redelivery(deliveries[1])], 2)
+    link.commit_cycle(deliveries, [sends[0], resend(deliveries[1])], 2)
     await_depth(harness, name, 2)
 
 
@@ -617,7 +578,7 @@ def test_nothing_is_lost_or_doubled_when_the_broker_is_killed(unique: str) -> No
                 while crash < 3 or harness.depth(harness.dead_letter_queue):
                     link.wait(0.1)
                     deliveries = link.receive(20)
-                    pending = [redelivery(one, committed + 1) for one in deliveries]
+                    pending = [resend(one, committed + 1) for one in deliveries]
                     if deliveries:
                         link.commit_cycle(deliveries, pending, committed + 1)
                         committed += 1
@@ -721,15 +682,14 @@ def test_nothing_is_dropped_where_dead_letters_have_no_last_resort(
     kept = [one for one in sent if one.type in ("Stream", "Object")]
     link = harness.make_link("e2e").take(f"{harness.prefix}.token")
     try:
-        link.token.create(0)
-        assert link.token.take(PATIENCE_S) == 0
+        with_token(link)
         link.attach([IntakeQueue(queue("DLQ"))], 20)
         moved, cycle = 0, 0
         while moved < len(sent) + len(of_amqp) - len(kept):
             # Why one: a message group stays with a receiver until all that it has is settled.
             deliveries = receive(link, 1) + link.receive(20)
             cycle += 1
-            link.commit_cycle(deliveries, [redelivery(one) for one in deliveries], cycle)
+            link.commit_cycle(deliveries, [resend(one) for one in deliveries], cycle)
             moved += len(deliveries)
         await_depth(harness, "DLQ", len(kept))
         eventually(
@@ -755,8 +715,7 @@ def test_the_token_is_released_uncounted_and_taken_by_another_session(
         closing(harness.make_link("b").take(queue_name)) as other,
     ):
         other.token.release()
-        one.token.create(1)
-        assert one.token.take(PATIENCE_S) == 1
+        with_token(one, 1)
         for _ in range(12):
             one.token.release()
             assert other.token.take(PATIENCE_S) == 1

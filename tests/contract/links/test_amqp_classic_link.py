@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from proton import Message
 
-from amqsidecar.broker import Delivery, IntakeQueue, Resend
+from amqsidecar.broker import Delivery, IntakeQueue
 from amqsidecar.brokers.amqp.links import Receiver
 from amqsidecar.brokers.amqp_classic import take as amqp_classic_take
 from amqsidecar.brokers.amqp_classic.link import AmqpClassicLink
@@ -31,6 +31,7 @@ from support.jms.message import NOT_COMPARED, JmsMessage
 from support.jms.peer import ALL_TYPES, JmsPeer
 from support.jms.redelivered import receipts
 from support.links.amqp_classic import AmqpClassicHarness, AmqpClassicNativeHarness
+from support.links.cycles import move, receive, resend, with_token
 from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar.process import SidecarProcess
 from support.versions import CLASSIC_5, CLASSIC_6
@@ -142,25 +143,11 @@ def opened() -> Iterator[Opened]:
             f"{harness.prefix}.token.{len(links) + 1}"
         )
         links.append(link)
-        link.token.create(0)
-        assert link.token.take(PATIENCE_S) == 0
-        return link
+        return with_token(link)
 
     yield make
     for link in links:
         link.close()
-
-
-def received(link: AmqpClassicTake, count: int) -> list[Delivery]:
-    deliveries: list[Delivery] = []
-
-    def has_all() -> bool:
-        link.wait(0.1)
-        deliveries.extend(link.receive(count - len(deliveries)))
-        return len(deliveries) == count
-
-    eventually(has_all, what=f"{count} deliveries")
-    return deliveries
 
 
 def left_over(link: AmqpClassicTake) -> list[tuple[str, int]]:
@@ -175,23 +162,9 @@ def await_left(link: AmqpClassicTake) -> Sequence[LeftBehind]:
     return eventually(link.left_behind, what="what is left behind is reported")
 
 
-def move(link: AmqpClassicTake, deliveries: Sequence[Delivery], count: int) -> None:
+def send_back(link: AmqpClassicTake, deliveries: Sequence[Delivery], count: int) -> None:
     """Send dead letters back to where they died, in the cycle of that number."""
-    sends = []
-    for delivery in deliveries:
-        provenance = delivery.provenance
-        assert provenance.origin is not None
-        sends.append(
-            Resend(
-                destination=provenance.origin,
-                message=delivery.message,
-                is_final=False,
-                redelivery_id=provenance.redelivery_id or str(provenance.message_id),
-                redelivery_count=count,
-                redelivery_delay_ms=1000,
-            )
-        )
-    link.commit_cycle(deliveries, sends, count)
+    link.commit_cycle(deliveries, [resend(one, count) for one in deliveries], count)
 
 
 def differences(before: JmsMessage, after: JmsMessage, *ignored: str) -> list[str]:
@@ -213,11 +186,11 @@ def test_openwire_messages_come_back_whole_and_die_again(
     for count in (1, 2):
         failed = peer.fail(name, messages=len(CARRIED))
         ids |= {one.message_id for one in failed}
-        deliveries = received(link, len(CARRIED))
+        deliveries = receive(link, len(CARRIED))
         assert [one.provenance.redelivery_count for one in deliveries] == [count - 1] * len(CARRIED)
         assert all("exceeds redelivery policy" in str(one.provenance.cause) for one in deliveries)
         assert {one.provenance.origin for one in deliveries} == {queue(name)}
-        move(link, deliveries, count)
+        send_back(link, deliveries, count)
     found = peer.consume(name, len(CARRIED))
 
     for before, after in zip(never_failed, found, strict=True):
@@ -247,7 +220,7 @@ def test_texts_that_the_broker_writes_as_java_does_come_back_whole(
     link = opened(mapped)
     link.attach([IntakeQueue(queue(f"DLQ.{name}"))], 10)
     taken = 3 if mapped.broker.version == CLASSIC_6 else 4
-    move(link, received(link, taken), 1)
+    move(link, taken, 1)
     if taken < 4:
         eventually(lambda: left_over(link) == [("body_type", 1)])
 
@@ -266,7 +239,7 @@ def test_a_stomp_consumer_can_acknowledge_a_redelivery(
     harness.put_dead_letters(name, 2)
     link = opened(harness)
     link.attach([harness.intake()], 10)
-    move(link, received(link, 2), 1)
+    move(link, 2, 1)
     with StompPeer(classic_6.ports["STOMP_PORT"]) as stomp:
         stomp.subscribe(f"/queue/{name}")
         stomp.ack(stomp.receive())
@@ -286,7 +259,7 @@ def test_amqp_messages_come_back_whole_over_a_mapping_connector(
     link.attach([IntakeQueue(queue(f"DLQ.{name}"))], 100)
     for count in (1, 2):
         peer.fail(name, messages=len(ALL_TYPES))
-        move(link, received(link, len(ALL_TYPES)), count)
+        move(link, len(ALL_TYPES), count)
     for before, after in zip(sent, peer.consume(name, len(ALL_TYPES)), strict=True):
         assert differences(before, after, *OURS) == []
         assert (after.message_id, after.delivery_count) == (before.message_id, 1)
@@ -301,7 +274,7 @@ def test_what_this_wire_would_alter_stays(mapped: AmqpClassicHarness, opened: Op
     peer.fail(name, messages=len(types))
     link = opened(mapped)
     link.attach([IntakeQueue(queue(f"DLQ.{name}"))], 3)
-    move(link, received(link, 2), 1)
+    move(link, 2, 1)
     [left] = await_left(link)
     assert (left.queue, left.reason, left.count) == (queue(f"DLQ.{name}"), "body_type", 2)
     assert "openwire://" in left.meaning
@@ -316,7 +289,7 @@ def test_what_this_wire_would_alter_stays(mapped: AmqpClassicHarness, opened: Op
     mapped.allowed_losses = frozenset({Loss.BODY_TYPE})
     allowing = opened(mapped)
     allowing.attach([IntakeQueue(queue(f"DLQ.{name}"))], 3)
-    move(allowing, received(allowing, 2), 1)
+    move(allowing, 2, 1)
     assert [one.type for one in peer.consume(name, 2)] == ["Bytes", "Bytes"]
 
 
@@ -328,7 +301,7 @@ def test_what_came_unmapped_is_not_mapped(mapped: AmqpClassicHarness, opened: Op
     peer.fail(name, messages=3)
     link = opened(mapped)
     link.attach([IntakeQueue(queue(f"DLQ.{name}"))], 10)
-    move(link, received(link, 1), 1)
+    move(link, 1, 1)
     eventually(lambda: left_over(link) == [("body_type", 2)])
     link.close()
     assert [one.type for one in peer.browse(f"DLQ.{name}", count=2)] == ["Text", "Stream"]
@@ -348,11 +321,11 @@ def test_qpid_messages_come_back_whole_and_die_again(
     link.attach([IntakeQueue(queue(f"DLQ.{name}"))], 100)
     for count in (1, 2):
         peer.fail(name, messages=len(ALL_TYPES))
-        deliveries = received(link, len(ALL_TYPES))
+        deliveries = receive(link, len(ALL_TYPES))
         assert [one.provenance.redelivery_count for one in deliveries] == [count - 1] * 8
         assert {one.provenance.cause for one in deliveries} == {None}
         assert not any(one.provenance.expired for one in deliveries)
-        move(link, deliveries, count)
+        send_back(link, deliveries, count)
     found = peer.consume(name, len(ALL_TYPES))
 
     for before, after in zip(sent, found, strict=True):
@@ -376,7 +349,7 @@ def test_others_than_amqp_made_are_left_alone_on_the_stock_connector(
     qpid.fail(name, messages=1)
     link = opened(native)
     link.attach([IntakeQueue(queue(f"DLQ.{name}"))], 10)
-    [delivery] = received(link, 1)
+    [delivery] = receive(link, 1)
     assert b"amqp-0" in delivery.message
     [left] = await_left(link)
     assert (left.reason, left.count) == ("not_amqp_made", 2)
@@ -444,10 +417,10 @@ def test_a_wildcard_finds_queues_old_and_new(
         peer.fail(name, messages=1)
     link = opened(harness)
     link.attach([IntakeQueue(queue(f"DLQ.{harness.prefix}.>"))], 100)
-    deliveries = received(link, 2)
+    deliveries = receive(link, 2)
     peer.produce(names[2], "Text")
     peer.fail(names[2], messages=1)
-    deliveries += received(link, 1)
+    deliveries += receive(link, 1)
 
     assert sorted(one.source.name for one in deliveries) == [f"DLQ.{name}" for name in names]
     assert sorted(str(one.provenance.origin) for one in deliveries) == [
@@ -479,7 +452,7 @@ def test_what_a_wildcard_can_not_name_is_reported(
     [left] = await_left(link)
     assert (left.reason, left.count) == ("no_name", 1)
     die()
-    assert {one.source for one in received(link, 2)} == {queue(f"DLQ.{name}")}
+    assert {one.source for one in receive(link, 2)} == {queue(f"DLQ.{name}")}
 
 
 @on_one_version
@@ -641,9 +614,8 @@ def test_missing_rights_are_named(caplog: pytest.LogCaptureFixture) -> None:
             link.attach(intake, 10)
             assert link.queues_read() == (queue("DLQ.a"),)
             assert ("ActiveMQ.Advisory.>" in caplog.text) == (user == "deaf")
-            link.token.create(0)
-            assert link.token.take(PATIENCE_S) == 0
-            link.commit_cycle(received(link, 1), [], 1)
+            with_token(link)
+            link.commit_cycle(receive(link, 1), [], 1)
             # What may not be read takes nothing from the others, and leaves nothing behind.
             forbidden = [
                 IntakeQueue(queue("orders.>")),

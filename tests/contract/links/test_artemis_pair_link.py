@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from amqsidecar.broker import Delivery, Resend, TakeSession
+from amqsidecar.broker import Delivery, TakeSession
 from amqsidecar.brokers.artemis.amqp_made import REASON
 from amqsidecar.brokers.artemis_pair import turns
 from amqsidecar.brokers.artemis_pair.second_wire import SecondWireMemory
@@ -21,6 +21,7 @@ from support.brokers.real import ArtemisBroker, Broker
 from support.jms.peer import ALL_TYPES, JmsPeer
 from support.links.amqp_artemis import AmqpArtemisHarness
 from support.links.artemis_pair import PairOfCoreHarness, pair_link
+from support.links.cycles import resend, with_token
 from support.links.harness import await_depth
 from support.waiting import PATIENCE_S, eventually
 
@@ -48,21 +49,6 @@ def gather(link: TakeSession, count: int) -> list[Delivery]:
     return found
 
 
-def resends(deliveries: list[Delivery]) -> list[Resend]:
-    return [
-        Resend(
-            destination=one.provenance.origin,  # type: ignore[arg-type]
-            message=one.message,
-            is_final=False,
-            redelivery_id=str(one.provenance.message_id),
-            redelivery_count=1,
-            redelivery_delay_ms=0,
-            encoding=one.encoding,
-        )
-        for one in deliveries
-    ]
-
-
 def test_both_kinds_in_one_queue_go_back_over_their_own_wires(
     artemis: Broker, harness: PairOfCoreHarness
 ) -> None:
@@ -72,8 +58,7 @@ def test_both_kinds_in_one_queue_go_back_over_their_own_wires(
     token_queue = f"{harness.prefix}.token"
     with closing(amqp), closing(pair_link(artemis, "pair").take(token_queue)) as link:
         assert isinstance(link, PairTake)
-        link.token.create(0)
-        assert link.token.take(PATIENCE_S) == 0
+        with_token(link)
         link.attach([harness.intake()], 100)
         number = 0
         for _ in range(8):
@@ -83,7 +68,7 @@ def test_both_kinds_in_one_queue_go_back_over_their_own_wires(
             for is_amqp in (False, True):
                 accepts = [one for one in found if (one.encoding == AMQP) is is_amqp]
                 number += 1
-                link.commit_cycle(accepts, resends(accepts), number)
+                link.commit_cycle(accepts, [resend(one) for one in accepts], number)
             assert [one.id for one in harness.drain(of_core)] == ids[0]
             raw = amqp.drain_raw(of_amqp)
             assert len(raw) == len(ids[1])
@@ -116,8 +101,7 @@ def test_an_acceptor_without_amqp_is_asked_once_and_served_over_core_alone(uniqu
         with closing(harness), closing(amqp), closing(link.take(f"{unique}.token")) as session:
             assert not isinstance(session, PairTake)
             amqp.put_dead_letters(f"{unique}.amqp", 1)
-            session.token.create(0)
-            assert session.token.take(PATIENCE_S) == 0
+            with_token(session)
             session.commit_cycle([], [], 1)
             session.attach([harness.intake()], 10)
             [left] = session.left_behind()
@@ -135,8 +119,7 @@ def test_a_group_of_both_kinds_is_read_over_both_wires(
     """Artemis binds the group to the consumer of one wire, until that one is closed."""
     name = f"{harness.prefix}.orders"
     with closing(pair_link(artemis, "groups").take(f"{harness.prefix}.token")) as link:
-        link.token.create(0)
-        assert link.token.take(PATIENCE_S) == 0
+        with_token(link)
         link.attach([harness.intake()], 100)
         for number, provider in enumerate([*artemis.jms_providers, "qpid", "core"], 1):
             JmsPeer.of(artemis, provider).produce(name, "Text", count=3, group="g")
@@ -154,8 +137,7 @@ def test_a_message_of_a_group_gets_its_turn_behind_many_others(
     name, source = f"{harness.prefix}.orders", harness.intake().destination
     core, qpid = JmsPeer.of(artemis, "core"), JmsPeer.of(artemis, "qpid")
     with closing(pair_link(artemis, "behind").take(f"{harness.prefix}.token")) as link:
-        link.token.create(0)
-        assert link.token.take(PATIENCE_S) == 0
+        with_token(link)
         link.attach([harness.intake()], 1)
         core.produce(name, "Text", group="g")
         harness.kill(name)
@@ -178,8 +160,7 @@ def test_a_message_of_a_group_that_another_sidecar_has_freed_is_read(
     core, qpid = JmsPeer.of(artemis, "core"), JmsPeer.of(artemis, "qpid")
     with closing(pair_link(artemis, "heir").take(f"{harness.prefix}.heir")) as heir:
         with closing(pair_link(artemis, "first").take(f"{harness.prefix}.token")) as first:
-            first.token.create(0)
-            assert first.token.take(PATIENCE_S) == 0
+            with_token(first)
             first.attach([harness.intake()], 100)
             core.produce(name, "Text", group="g")
             harness.kill(name)
@@ -201,8 +182,7 @@ def test_a_turn_waits_until_the_group_of_what_the_engine_has_is_free(
     core, qpid = JmsPeer.of(artemis, "core"), JmsPeer.of(artemis, "qpid")
     with closing(pair_link(artemis, "held").take(f"{harness.prefix}.token")) as link:
         assert isinstance(link, PairTake)
-        link.token.create(0)
-        assert link.token.take(PATIENCE_S) == 0
+        with_token(link)
         link.attach([harness.intake()], 100)
         for number, (holder, other) in enumerate([(core, qpid), (qpid, core)]):
             holder.produce(name, "Text", group="g")
@@ -228,14 +208,13 @@ def test_what_was_begun_is_not_committed_when_the_token_changes_wires(
     peer = JmsPeer.of(artemis, "core")
     with closing(amqp), closing(pair_link(artemis, "begun").take(token_queue)) as link:
         assert isinstance(link, PairTake)
-        link.token.create(0)
-        assert link.token.take(PATIENCE_S) == 0
+        with_token(link)
         link.attach([harness.intake()], 100)
         harness.put_dead_letters(name, 1)
         amqp.put_dead_letters(f"{harness.prefix}.amqp", 1)
         of_core, of_amqp = sorted(gather(link, 2), key=lambda one: one.encoding == AMQP)
         link.commit_cycle([of_amqp], [], 1)
-        sends = resends([of_core])
+        sends = [resend(of_core)]
         link.ahead.begin(sends)
         seen: list[int] = []
 
@@ -275,14 +254,13 @@ def test_what_amqp_clients_made_is_read_from_resources_that_the_broker_makes(
         assert harness.kill(name) == 4
         [found] = [one for one in link.discover() if target in one.destination.name]
         assert found.destination.name == f"{target}::DLQ.{name}"
-        link.token.create(0)
-        assert link.token.take(PATIENCE_S) == 0
+        with_token(link)
         link.attach([found], 100)
         number = 0
         while number < 4:
             for delivery in gather(link, 1):
                 number += 1
-                link.commit_cycle([delivery], resends([delivery]), number)
+                link.commit_cycle([delivery], [resend(delivery)], number)
         assert link.left_behind() == ()
         choosing = link.features.choosing
         assert choosing is not None
@@ -334,8 +312,7 @@ def test_the_token_that_changes_wires_is_missed_when_another_takes_it(
         closing(pair_link(artemis, "pair").take(token_queue)) as link,
     ):
         thief.token.release()
-        link.token.create(0)
-        assert link.token.take(PATIENCE_S) == 0
+        with_token(link)
         link.attach([harness.intake()], 100)
         amqp.put_dead_letters(f"{harness.prefix}.amqp", 1)
         [delivery] = gather(link, 1)
@@ -348,6 +325,6 @@ def test_the_token_that_changes_wires_is_missed_when_another_takes_it(
         assert isinstance(link, PairTake)
         link._crash_point = steal
         with pytest.raises(LinkLost, match="another"):
-            link.commit_cycle([delivery], resends([delivery]), 1)
+            link.commit_cycle([delivery], [resend(delivery)], 1)
     assert harness.depth(f"{harness.prefix}.amqp") == 0
     await_depth(harness, harness.intake().destination.name, 1)

@@ -7,10 +7,11 @@ from typing import Final
 
 import pytest
 
-from amqsidecar.broker import Delivery, IntakeQueue, Resend, TakeSession
+from amqsidecar.broker import Delivery, IntakeQueue, TakeSession
 from amqsidecar.errors import LinkLost
 from amqsidecar.model.destination import Destination, queue
 from support.brokers.real import ClassicBroker
+from support.links.cycles import resend
 from support.links.openwire import ClassicHarness, OpenWireHarness
 from support.versions import CLASSIC_5, CLASSIC_6
 from support.waiting import PATIENCE_S, eventually
@@ -64,14 +65,7 @@ def fill(client: OpenWireHarness, name: str, count: int, size_bytes: int = 2_000
         [died] = eventually(lambda: received(link))
         for cycle, begin in enumerate(range(0, count, 500), start=1):
             sends = [
-                Resend(
-                    destination=queue(name),
-                    message=died.message,
-                    is_final=True,
-                    redelivery_id=f"r-{number}",
-                    redelivery_count=3,
-                    redelivery_delay_ms=0,
-                )
+                resend(died, 3, destination=queue(name), is_final=True, redelivery_id=f"r-{number}")
                 for number in range(begin, min(count, begin + 500))
             ]
             link.commit_cycle([died] if cycle == 1 else [], sends, cycle)

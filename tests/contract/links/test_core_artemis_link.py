@@ -17,6 +17,7 @@ from amqsidecar.model.destination import queue
 from support.brokers.real import ArtemisBroker, Broker
 from support.jms.peer import JmsPeer
 from support.links.core_artemis import CoreArtemisHarness, text_message
+from support.links.cycles import resend, with_token
 from support.links.harness import await_depth
 from support.waiting import PATIENCE_S, eventually
 
@@ -32,9 +33,7 @@ def harness(artemis: Broker, unique: str) -> Iterator[CoreArtemisHarness]:
 
 def owner(harness: CoreArtemisHarness, instance: str) -> CoreArtemisTake:
     """Return a session that has its token and reads dead letters."""
-    link = harness.make_link(instance).take(f"{harness.prefix}.token.{instance}")
-    link.token.create(0)
-    assert link.token.take(PATIENCE_S) == 0
+    link = with_token(harness.make_link(instance).take(f"{harness.prefix}.token.{instance}"))
     link.attach([harness.intake()], 100)
     return link
 
@@ -139,15 +138,7 @@ def test_a_message_that_fills_a_packet_returns_in_pieces(
 
 def refused_resend(harness: CoreArtemisHarness, delivery: Delivery) -> Resend:
     """Return a send to a queue that is not there."""
-    return Resend(
-        destination=queue(f"{harness.prefix}.gone::nowhere"),
-        message=delivery.message,
-        is_final=False,
-        redelivery_id="r",
-        redelivery_count=1,
-        redelivery_delay_ms=0,
-        encoding=delivery.encoding,
-    )
+    return resend(delivery, destination=queue(f"{harness.prefix}.gone::nowhere"))
 
 
 def test_a_send_that_can_not_be_put_leaves_in_hand_what_is_in_hand(
@@ -182,7 +173,7 @@ def test_what_another_sidecar_gets_of_an_undone_transaction_is_missed_at_once(
         origin = queue(f"{harness.prefix}.orders")
         harness.put_dead_letters(origin.name, 20)
         found = gather(link, 10)
-        taken = msgspec.structs.replace(refused_resend(harness, found[0]), destination=origin)
+        taken = resend(found[0], destination=origin)
         link.ahead.begin([taken])
         link.ahead.abandon()
         with pytest.raises(LinkLost, match="did not come again"):
@@ -196,7 +187,7 @@ def test_without_other_readers_messages_return_after_an_undone_transaction(
         origin = queue(f"{harness.prefix}.orders")
         harness.put_dead_letters(origin.name, 1500)
         found = gather(link, 50)
-        taken = msgspec.structs.replace(refused_resend(harness, found[0]), destination=origin)
+        taken = resend(found[0], destination=origin)
         for number in range(1, 6):
             link.ahead.begin([taken])
             link.ahead.abandon()

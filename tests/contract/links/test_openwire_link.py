@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from amqsidecar.broker import Delivery, IntakeQueue, Resend
+from amqsidecar.broker import IntakeQueue
 from amqsidecar.brokers.classic.link_settings import ClassicLinkSettings
 from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.brokers.openwire.link import OpenWireLink
@@ -25,6 +25,7 @@ from support.brokers.broker_xml import CLASSIC_CONNECTORS, STOCK_CONNECTOR_OPTIO
 from support.brokers.loopback import at_loopback
 from support.brokers.real import QUICK_START, ClassicBroker
 from support.jms.peer import ALL_TYPES, JmsMessage, JmsPeer
+from support.links.cycles import move, receive, resend, resend_of
 from support.links.harness import await_depth
 from support.links.openwire import OpenWireHarness
 from support.machine.certificates import Pki
@@ -118,37 +119,6 @@ def begin(opened: OpenWireLink, name: str, prefetch: int = 400) -> OpenWireTake:
     return link
 
 
-def receive(link: OpenWireTake, count: int, within_s: float = PATIENCE_S) -> list[Delivery]:
-    found: list[Delivery] = []
-    deadline = time.monotonic() + within_s
-    while len(found) < count and time.monotonic() < deadline:
-        link.wait(0.5)
-        found += link.receive(count - len(found))
-    assert len(found) == count
-    return found
-
-
-def redelivery(delivery: Delivery, to: Destination | None = None) -> Resend:
-    provenance = delivery.provenance
-    destination = to or provenance.origin
-    assert destination is not None
-    return Resend(
-        destination=destination,
-        message=delivery.message,
-        is_final=False,
-        redelivery_id=provenance.redelivery_id or f"r-{provenance.message_id}",
-        redelivery_count=provenance.redelivery_count + 1,
-        redelivery_delay_ms=1000,
-    )
-
-
-def move(link: OpenWireTake, count: int, token: int) -> list[Delivery]:
-    deliveries = receive(link, count)
-    assert [one.provenance.problem for one in deliveries] == [None] * count
-    link.commit_cycle(deliveries, [redelivery(one) for one in deliveries], token)
-    return deliveries
-
-
 def pairs(
     expected: Sequence[JmsMessage], found: Sequence[JmsMessage]
 ) -> Iterator[tuple[JmsMessage, JmsMessage]]:
@@ -238,7 +208,7 @@ def test_a_transaction_cut_off_happened_wholly_or_not_at_all(
     put(harness, unique, 30)
     deliveries = receive(dying, 30)
     with pytest.raises(LinkLost):
-        dying.commit_cycle(deliveries, [redelivery(one) for one in deliveries], 1)
+        dying.commit_cycle(deliveries, [resend(one) for one in deliveries], 1)
     dying.close()
 
     heir = opened(make_link(), unique)
@@ -275,15 +245,15 @@ def test_a_refused_send_is_named_and_the_rest_can_go(
     """After the rollback the deliveries in hand are accepted by the next transaction."""
     put(harness, unique, 40)
     deliveries = receive(link, 40)
-    sends = [redelivery(one) for one in deliveries]
+    sends = [resend(one) for one in deliveries]
     for index in (7, 31):
         gone = Destination(DestinationKind.TEMP_QUEUE, "ID:gone-1-1-0:1:1")
-        sends[index] = redelivery(deliveries[index], gone)
+        sends[index] = resend(deliveries[index], destination=gone)
     with pytest.raises(SendsRefused) as refused:
         link.commit_cycle(deliveries, sends, 1)
     assert sorted(refused.value.refusals) == [7, 31]
     kept = [one for index, one in enumerate(deliveries) if index not in (7, 31)]
-    link.commit_cycle(kept, [redelivery(one) for one in kept], 1)
+    link.commit_cycle(kept, [resend(one) for one in kept], 1)
     assert link.token.take(PATIENCE_S) == 1
     await_depth(harness, f"DLQ.{unique}", 2)
     assert len(harness.drain(unique)) == 38
@@ -385,7 +355,7 @@ def test_a_message_beyond_the_brokers_frame_size_is_refused_before_it_is_sent(
     put(harness, unique, 1, size=SMALL_FRAMES - 700)
     link = begin(make_link(broker.endpoint("AMQP_JMS_PORT")), unique)
     deliveries = receive(link, 2)
-    sends = [redelivery(one) for one in deliveries]
+    sends = [resend(one) for one in deliveries]
     with pytest.raises(SendsRefused, match="maxFrameSize") as refused:
         link.commit_cycle(deliveries, sends, 1)
     assert list(refused.value.refusals) == [1]
@@ -409,12 +379,12 @@ def test_a_message_just_below_the_frame_size_returns_or_says_why_not(
     link = begin(make_link(broker.endpoint("AMQP_JMS_PORT")), unique)
     [delivery] = receive(link, 1)
     if below > 1000:
-        link.commit_cycle([delivery], [redelivery(delivery)], 1)
+        link.commit_cycle([delivery], [resend(delivery)], 1)
         [found] = peer.consume(unique, 1)
         assert found.body == sent.body
     else:
         with pytest.raises(SendsRefused, match="maxFrameSize"):
-            link.commit_cycle([delivery], [redelivery(delivery)], 1)
+            link.commit_cycle([delivery], [resend(delivery)], 1)
 
 
 def test_wildcards_leave_out_what_the_sidecar_writes(
@@ -487,7 +457,7 @@ def test_a_killed_broker_loses_and_doubles_nothing(
                 killer = threading.Thread(target=os.kill, args=(broker.pid, signal.SIGKILL))
                 killer.start()
             in_doubt = len(deliveries)
-            link.commit_cycle(deliveries, [redelivery(one) for one in deliveries], token + 1)
+            link.commit_cycle(deliveries, [resend(one) for one in deliveries], token + 1)
             token += 1
             moved += in_doubt
         except LinkLost:
@@ -556,14 +526,7 @@ def test_tls_with_client_certificate_and_login(tmp_path: Path, unique: str) -> N
         try:
             big = struct.pack(">i", 3_000_000) + b"." * 3_000_000
             dead = WireMessage(content=big).encoded()
-            send = Resend(
-                destination=queue(f"DLQ.{unique}"),
-                message=dead,
-                is_final=True,
-                redelivery_id="r",
-                redelivery_count=1,
-                redelivery_delay_ms=0,
-            )
+            send = resend_of(dead, destination=queue(f"DLQ.{unique}"), is_final=True)
             link.commit_cycle([], [send] * 5, 1)
             found = receive(link, 5)
             assert all(wire.read_message(one.message).content == big for one in found)

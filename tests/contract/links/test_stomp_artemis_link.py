@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from proton import Message
 
-from amqsidecar.broker import Delivery, Link, Resend, TakeSession
+from amqsidecar.broker import Delivery, Link, TakeSession
 from amqsidecar.brokers.artemis.stuck_messages import REASON as STUCK
 from amqsidecar.brokers.stomp_artemis.management import REPLY_PREFIX
 from amqsidecar.brokers.stomp_artemis.take import StompArtemisTake
@@ -26,8 +26,10 @@ from amqsidecar.wiring.app import CRASH_POINT_VARIABLE
 from support.brokers.broker_xml import STOCK_ADDRESS_SETTINGS
 from support.brokers.real import ArtemisBroker, Broker
 from support.jms.peer import ALL_TYPES, JmsPeer
+from support.links import cycles
 from support.links.amqp_artemis import AmqpArtemisHarness
 from support.links.core_artemis import text_message
+from support.links.cycles import receive, resend, with_token
 from support.links.harness import await_depth
 from support.links.stomp_artemis import StompArtemisHarness
 from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
@@ -73,10 +75,7 @@ def link(harness: StompArtemisHarness) -> Iterator[TakeSession]:
 
 def opened(made: Link, harness: StompArtemisHarness, token: int | None = 0) -> TakeSession:
     link = made.take(f"{harness.prefix}.token")
-    if token is not None:
-        link.token.create(token)
-        assert link.token.take(PATIENCE_S) == token
-    return link
+    return link if token is None else with_token(link, token)
 
 
 def inherited(name: str, harness: StompArtemisHarness, number: int) -> TakeSession:
@@ -85,18 +84,6 @@ def inherited(name: str, harness: StompArtemisHarness, number: int) -> TakeSessi
     link = opened(harness.make_link(name), harness, None)
     assert link.token.take(PATIENCE_S) == number
     return link
-
-
-def receive(link: TakeSession, count: int) -> list[Delivery]:
-    found: list[Delivery] = []
-
-    def is_all() -> bool:
-        link.wait(0.2)
-        found.extend(link.receive(count - len(found)))
-        return len(found) == count
-
-    eventually(is_all, what=f"{count} deliveries")
-    return found
 
 
 def nothing_comes(link: TakeSession, harness: StompArtemisHarness) -> bool:
@@ -114,28 +101,9 @@ def is_empty(link: TakeSession, harness: StompArtemisHarness) -> bool:
     return harness.depth(harness.dead_letter_queue) == 0
 
 
-def resend(delivery: Delivery, count: int = 1, **options: object) -> Resend:
-    assert delivery.provenance.origin is not None, delivery.provenance.problem
-    identity = delivery.provenance.redelivery_id or str(delivery.provenance.message_id)
-    values: dict[str, object] = {
-        "destination": delivery.provenance.origin,
-        "message": delivery.message,
-        "is_final": False,
-        "redelivery_id": identity,
-        "redelivery_count": count,
-        "redelivery_delay_ms": 1500,
-        **options,
-    }
-    return Resend(**values)  # type: ignore[arg-type]
-
-
-def move(
-    link: TakeSession, harness: StompArtemisHarness, count: int, cycle: int = 1
-) -> list[Delivery]:
+def move(link: TakeSession, harness: StompArtemisHarness, count: int) -> list[Delivery]:
     link.attach([harness.intake()], 100)
-    deliveries = receive(link, count)
-    link.commit_cycle(deliveries, [resend(one, cycle) for one in deliveries], cycle)
-    return deliveries
+    return cycles.move(link, count)
 
 
 def take_all(link: TakeSession, count: int, token: int = 0) -> list[Delivery]:
@@ -697,9 +665,7 @@ def test_a_waiting_link_does_not_disturb_an_owner_over_amqp(
     """The owner gets the guards of waiting sidecars, and takes none for the token."""
     token_queue = f"{harness.prefix}.token"
     amqp = AmqpArtemisHarness(artemis, harness.prefix)
-    owner = amqp.make_link("owner").take(token_queue)
-    owner.token.create(0)
-    assert owner.token.take(PATIENCE_S) == 0
+    owner = with_token(amqp.make_link("owner").take(token_queue))
     for number in range(1, 4):
         waiting = harness.make_link(f"waits-{number}").take(token_queue)
         owner.commit_cycle([], [], number)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from amqsidecar.broker import Delivery, IntakeQueue, Resend
+from amqsidecar.broker import Delivery, IntakeQueue
 from amqsidecar.brokers.classic.link_settings import ClassicLinkSettings
 from amqsidecar.brokers.classic.queues import EMPTIED
 from amqsidecar.brokers.connection.endpoint import Endpoint
@@ -33,6 +33,7 @@ from amqsidecar.wiring.app import CRASH_POINT_VARIABLE
 from support.brokers.broker_xml import CLASSIC_CONNECTORS
 from support.brokers.real import ClassicBroker
 from support.jms.peer import JmsPeer, Typed
+from support.links.cycles import move, receive, resend
 from support.links.harness import await_depth
 from support.links.openwire import OpenWireHarness
 from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
@@ -149,16 +150,6 @@ def stomp(broker: ClassicBroker) -> Iterator[StompPeer]:
         yield peer
 
 
-def receive(link: StompClassicTake, count: int, within_s: float = PATIENCE_S) -> list[Delivery]:
-    found: list[Delivery] = []
-    deadline = time.monotonic() + within_s
-    while len(found) < count and time.monotonic() < deadline:
-        link.wait(0.2)
-        found += link.receive(count - len(found))
-    assert len(found) == count
-    return found
-
-
 def nothing_comes(link: StompClassicTake) -> bool:
     """Return whether a link receives nothing; a round trip proves that all has arrived."""
     for _ in range(3):
@@ -167,26 +158,11 @@ def nothing_comes(link: StompClassicTake) -> bool:
     return link.receive(100) == []
 
 
-def resend(delivery: Delivery, count: int = 1, **options: object) -> Resend:
-    assert delivery.provenance.origin is not None
-    return Resend(
-        destination=delivery.provenance.origin,
-        message=delivery.message,
-        is_final=False,
-        redelivery_id=delivery.provenance.redelivery_id or "r-1",
-        redelivery_count=count,
-        redelivery_delay_ms=1500,
-        **options,  # type: ignore[arg-type]
-    )
-
-
 def move_all(link: StompClassicTake, count: int) -> list[Delivery]:
     """Take this many dead letters and send them back."""
     token = link.token.take(PATIENCE_S)
     assert token is not None
-    deliveries = receive(link, count)
-    link.commit_cycle(deliveries, [resend(one) for one in deliveries], token + 1)
-    return deliveries
+    return move(link, count, token + 1)
 
 
 def intake(name: str) -> IntakeQueue:
@@ -710,15 +686,8 @@ def test_a_final_dead_letter_shows_where_and_why_it_died(
     link = make_link()
     link.attach([intake(unique)], 10)
     [one] = receive(link, 1)
-    final = Resend(
-        destination=queue(f"{unique}.final"),
-        message=one.message,
-        is_final=True,
-        redelivery_id="r-1",
-        redelivery_count=3,
-        redelivery_delay_ms=0,
-        expiration_ms=600_000,
-    )
+    to = queue(f"{unique}.final")
+    final = resend(one, 3, destination=to, is_final=True, expiration_ms=600_000)
     link.commit_cycle([one], [final], 1)
     [rests] = jms.browse(f"{unique}.final", count=1)
     assert rests.value("amqsidecarOriginalDestination") == f"/queue/{unique}"

@@ -9,7 +9,7 @@ from tempfile import TemporaryFile
 import pytest
 from proton import Message
 
-from amqsidecar.broker import Delivery, Resend
+from amqsidecar.broker import Delivery
 from amqsidecar.brokers.amqp.connection import BEGUN_BYTES_MAX
 from amqsidecar.brokers.core.consumers import LARGE_BYTES_MAX
 from amqsidecar.model.destination import queue
@@ -19,8 +19,9 @@ from support.brokers.real import Broker
 from support.links.amqp_artemis import AmqpArtemisHarness
 from support.links.artemis import ArtemisHarness
 from support.links.core_artemis import CoreArtemisHarness, text_message
+from support.links.cycles import resend, with_token
 from support.links.harness import await_depth
-from support.waiting import PATIENCE_S, eventually
+from support.waiting import eventually
 
 pytestmark = pytest.mark.broker
 
@@ -46,17 +47,6 @@ def put_too_large_over_amqp(harness: ArtemisHarness, origin: str) -> None:
     harness.kill(origin)
 
 
-def resend(delivery: Delivery, destination: str) -> Resend:
-    return Resend(
-        destination=queue(destination),
-        message=delivery.message,
-        is_final=False,
-        redelivery_id="one",
-        redelivery_count=1,
-        redelivery_delay_ms=0,
-    )
-
-
 @pytest.mark.parametrize(
     ("make", "put_too_large"),
     [
@@ -80,8 +70,7 @@ def test_a_dead_letter_that_is_too_large_is_left_and_reported(
         put_too_large(harness, origin)
         after = harness.put_dead_letters(origin, 2)
         with closing(harness.make_link("large").take(f"{unique}.token")) as link:
-            link.token.create(0)
-            assert link.token.take(PATIENCE_S) == 0
+            with_token(link)
             link.attach([harness.intake()], 100)
             found: list[Delivery] = []
 
@@ -91,9 +80,9 @@ def test_a_dead_letter_that_is_too_large_is_left_and_reported(
                 return len(found) >= 4
 
             eventually(have_arrived, what="the others arrive")
-            link.ahead.begin([resend(found[0], origin)])
+            link.ahead.begin([resend(found[0], destination=queue(origin))])
             link.ahead.abandon()
-            link.commit_cycle(found, [resend(one, origin) for one in found], 1)
+            link.commit_cycle(found, [resend(one, destination=queue(origin)) for one in found], 1)
             assert [one.id for one in harness.drain(origin)] == [*before, *after]
             [left] = link.left_behind()
             assert isinstance(left, LeftBehind)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from amqsidecar.broker import Delivery, Resend, TakeSession
+from amqsidecar.broker import Delivery, TakeSession
 from amqsidecar.clock import SystemClock
 from amqsidecar.config.load import load_config
 from amqsidecar.engine import crash_points
@@ -17,6 +17,7 @@ from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
 from support.jms.peer import JmsPeer
 from support.links.amqp_artemis import AmqpArtemisHarness
 from support.links.amqp_classic import AmqpClassicHarness
+from support.links.cycles import resend, with_token
 from support.links.harness import LinkHarness
 from support.links.openwire import OpenWireHarness
 from support.links.stomp_artemis import StompArtemisHarness
@@ -122,19 +123,12 @@ def redelivered_lives(harnesses: list[LinkHarness], orders: str) -> list[tuple[s
     for number, harness in enumerate(harnesses):
         made = harness.make_link(f"wire-{number}")
         with closing(made.take(f"{harness.intake().destination.name}.token.{number}")) as link:
-            link.token.create(0)
-            assert link.token.take(PATIENCE_S) == 0
+            with_token(link)
             [delivery] = take(link, harness, 1)
             told = delivery.provenance
             lives.append((told.redelivery_id, told.redelivery_count))
-            send = Resend(
-                destination=queue(orders),
-                message=delivery.message,
-                is_final=False,
-                redelivery_id=told.redelivery_id or next(names),
-                redelivery_count=told.redelivery_count + 1,
-                redelivery_delay_ms=0,
-            )
+            identity = told.redelivery_id or next(names)
+            send = resend(delivery, destination=queue(orders), redelivery_id=identity)
             link.commit_cycle([delivery], [send], 1)
         harness.kill(orders)
     return lives

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from amqsidecar.broker import Delivery, IntakeQueue, Resend
+from amqsidecar.broker import Delivery, IntakeQueue
 from amqsidecar.brokers.amqp_artemis.take import AmqpArtemisTake
 from amqsidecar.formats.core.message import CoreMessage, read_core_properties
 from amqsidecar.model.destination import queue
@@ -22,6 +22,7 @@ from support.jms.peer import JmsPeer
 from support.links.amqp_artemis import AmqpArtemisHarness
 from support.links.artemis_pair import PairOfCoreHarness
 from support.links.core_artemis import CoreArtemisHarness
+from support.links.cycles import resend, with_token
 from support.waiting import PATIENCE_S, eventually
 
 pytestmark = pytest.mark.broker
@@ -95,9 +96,7 @@ def harness(broker: ArtemisBroker, unique: str) -> Iterator[AmqpArtemisHarness]:
 
 @pytest.fixture
 def link(harness: AmqpArtemisHarness) -> Iterator[AmqpArtemisTake]:
-    made = harness.make_link("e2e").take(f"{harness.prefix}.token")
-    made.token.create(0)
-    assert made.token.take(PATIENCE_S) == 0
+    made = with_token(harness.make_link("e2e").take(f"{harness.prefix}.token"))
     yield made
     made.close()
 
@@ -165,8 +164,7 @@ def test_over_core_all_of_it_comes_back_as_it_was(
         JmsPeer.of(broker, "core").produce_core(one, messages)
     assert harness.kill(name) == len(messages)
     with closing(harness), closing(harness.make_link("e2e").take(f"{unique}.token")) as link:
-        link.token.create(0)
-        assert link.token.take(PATIENCE_S) == 0
+        with_token(link)
         link.attach([IntakeQueue(queue("DLQ"))], 100)
         found: list[Delivery] = []
 
@@ -182,19 +180,6 @@ def test_over_core_all_of_it_comes_back_as_it_was(
     assert [(one.kind, one.body) for one in returned] == [(one.kind, one.body) for one in expected]
     for before, after in zip(expected, returned, strict=True):
         assert properties(before).items() <= properties(after).items()
-
-
-def resend(delivery: Delivery) -> Resend:
-    assert delivery.provenance.origin is not None, delivery.provenance.problem
-    return Resend(
-        destination=delivery.provenance.origin,
-        message=delivery.message,
-        is_final=False,
-        redelivery_id="r",
-        redelivery_count=1,
-        redelivery_delay_ms=0,
-        encoding=delivery.encoding,
-    )
 
 
 def properties(message: CoreMessage) -> dict[str, object]:

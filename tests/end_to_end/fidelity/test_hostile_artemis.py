@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from proton import Message, byte, symbol
 
-from amqsidecar.broker import BrokerKind, Delivery, Resend
+from amqsidecar.broker import BrokerKind, Delivery
 from amqsidecar.brokers.amqp_artemis.take import AmqpArtemisTake
 from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.engine.send_gate import SendGate
@@ -15,6 +15,7 @@ from amqsidecar.errors import SendsRefused
 from amqsidecar.model.destination import Destination, queue, topic
 from support.brokers.real import Broker
 from support.links.amqp_artemis import AmqpArtemisHarness
+from support.links.cycles import resend_of, with_token
 from support.waiting import PATIENCE_S, eventually
 
 pytestmark = pytest.mark.broker
@@ -29,9 +30,7 @@ def harness(artemis: Broker, unique: str) -> Iterator[AmqpArtemisHarness]:
 
 @pytest.fixture
 def link(harness: AmqpArtemisHarness) -> Iterator[AmqpArtemisTake]:
-    made = harness.make_link("hostile").take(f"{harness.prefix}.token")
-    made.token.create(0)
-    assert made.token.take(PATIENCE_S) == 0
+    made = with_token(harness.make_link("hostile").take(f"{harness.prefix}.token"))
     made.attach([harness.intake()], 10)
     yield made
     made.close()
@@ -129,15 +128,7 @@ def test_full_addresses_do_not_add_up_what_others_wait(
         harness.send(name, [large])
     encoded = bytes(Message(durable=True, body="y").encode())
     sends = [
-        Resend(
-            destination=queue(name),
-            message=encoded,
-            is_final=False,
-            redelivery_id="r",
-            redelivery_count=1,
-            redelivery_delay_ms=0,
-        )
-        for name in (*names, f"{harness.prefix}.open")
+        resend_of(encoded, destination=queue(name)) for name in (*names, f"{harness.prefix}.open")
     ]
     began_s = time.monotonic()
     with pytest.raises(SendsRefused) as refused:

@@ -18,7 +18,8 @@ from amqsidecar.model.destination import Destination, queue, topic
 from amqsidecar.model.resend_effect import ResendEffect
 from support.brokers.real import ArtemisBroker, Broker
 from support.jms.peer import FlakyConsumer, JmsPeer
-from support.links.origins import DEATHS, Origins, Take, redelivery_of
+from support.links.cycles import resend
+from support.links.origins import DEATHS, Origins, Take
 from support.links.terms import effects_of, refusal_of
 from support.sidecar.doctor import run_doctor
 from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
@@ -235,9 +236,7 @@ def test_a_divert_that_would_copy_a_redelivery_is_reported(
 
 
 @pytest.mark.parametrize("has_second_queue", [False, True], ids=("one", "two"))
-def test_an_allowed_divert_copies_eachredelivery_of(
-    origins: Origins, *, has_second_queue: bool
-) -> None:
+def test_an_allowed_divert_copies_eachresend(origins: Origins, *, has_second_queue: bool) -> None:
     """Measured: by plain name and by qualified name."""
     make_divert(origins, {})
     if has_second_queue:
@@ -465,7 +464,7 @@ def test_a_queue_that_is_declared_non_destructive_is_not_shown(origins: Origins)
         assert effects_of(link.send_terms(queue(f"{origins.prefix}.a"))) is None
 
 
-def test_a_queue_that_is_purged_would_drop_aredelivery_of(origins: Origins) -> None:
+def test_a_queue_that_is_purged_would_drop_aresend(origins: Origins) -> None:
     """Measured where it is allowed: without a consumer nothing is kept."""
     origins.put("a", 2)
     origin = queue(f"{origins.prefix}.a")
@@ -519,9 +518,7 @@ def test_a_message_that_its_queues_filter_excludes_is_parked(origins: Origins) -
     assert origins.harness.kill(origin.name) == 1
     with origins.link() as link:
         [delivery] = origins.take(link, 1)
-        assert "park: it does not match the filter" in str(
-            refusal_of(link, redelivery_of(delivery))
-        )
+        assert "park: it does not match the filter" in str(refusal_of(link, resend(delivery)))
         origins.send(link, [delivery])
     assert origins.depths("a") == {"a": 0}
 
@@ -649,7 +646,7 @@ def test_a_queue_that_changes_after_the_question_costs_no_message(
         deliveries = origins.take(link, 2)
 
         def refusals() -> set[str | None]:
-            return {refusal_of(link, redelivery_of(one)) for one in deliveries}
+            return {refusal_of(link, resend(one)) for one in deliveries}
 
         assert refusals() == {None}
         make(fit=False)

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 from proton import Message
 
-from amqsidecar.broker import Delivery, Link, Resend
+from amqsidecar.broker import Delivery, Link
 from amqsidecar.brokers.amqp_artemis.link import AmqpArtemisLink
 from amqsidecar.brokers.amqp_artemis.settings import AmqpArtemisSettings
 from amqsidecar.brokers.amqp_artemis.take import AmqpArtemisTake
@@ -24,6 +24,7 @@ from amqsidecar.model.resend_effect import ResendEffect
 from support.brokers.real import Broker
 from support.links.amqp_artemis import AmqpArtemisHarness
 from support.links.artemis_pair import pair_link
+from support.links.cycles import resend
 from support.links.stomp_artemis import StompArtemisHarness
 from support.links.terms import refusal_of
 from support.waiting import PATIENCE_S, eventually
@@ -200,7 +201,7 @@ class Origins:
 
     def send(self, link: Take, deliveries: list[Delivery]) -> None:
         """Re-send dead letters to their origins, in one transaction."""
-        sends = [redelivery_of(one) for one in deliveries]
+        sends = [resend(one) for one in deliveries]
         self.cycle += 1
         link.commit_cycle(deliveries, sends, self.cycle)
 
@@ -214,22 +215,5 @@ class Origins:
             deliveries = self.take(link, count)
             assert {one.provenance.origin for one in deliveries} == {origin}
             assert {one.provenance.redelivery_count for one in deliveries} == {death - 1}
-            assert {refusal_of(link, redelivery_of(one)) for one in deliveries} == {None}
+            assert {refusal_of(link, resend(one)) for one in deliveries} == {None}
             self.send(link, deliveries)
-
-
-def redelivery_of(delivery: Delivery) -> Resend:
-    """Return the next redelivery of a dead letter to its origin."""
-    provenance = delivery.provenance
-    assert provenance.origin is not None, provenance.problem
-    count = provenance.redelivery_count + 1
-    identity = provenance.redelivery_id or str(id(delivery))
-    return Resend(
-        destination=provenance.origin,
-        message=delivery.message,
-        is_final=False,
-        redelivery_id=identity,
-        redelivery_count=count,
-        redelivery_delay_ms=1000,
-        encoding=delivery.encoding,
-    )

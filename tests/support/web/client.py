@@ -12,7 +12,9 @@ _NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 def web_client(base_url: str = "") -> httpx2.Client:
     """Return a client for loopback addresses, which come after `base_url`."""
-    return httpx2.Client(base_url=base_url, timeout=PATIENCE_S, verify=_NO_TLS)
+    # Why: the server ends a silent connection, perhaps while a stalled client writes to it.
+    limits = httpx2.Limits(keepalive_expiry=1)
+    return httpx2.Client(base_url=base_url, timeout=PATIENCE_S, verify=_NO_TLS, limits=limits)
 
 
 def fetch(url: str) -> httpx2.Response:

@@ -1,6 +1,7 @@
 """A dead letter's past is read from its bytes; a redelivery has only the right bytes changed."""
 
 import tracemalloc
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -9,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from proton import Message, byte, int32, symbol, ulong
 
-from amqsidecar.broker import IntakeQueue, Resend
+from amqsidecar.broker import IntakeQueue
 from amqsidecar.errors import UndecodableMessage
 from amqsidecar.formats import amqp_sections as amqp
 from amqsidecar.formats.amqp_artemis_message import encode_resend, read_provenance
@@ -17,6 +18,7 @@ from amqsidecar.formats.artemis_properties import Origin, identity_of
 from amqsidecar.formats.redelivery_mark import check_of
 from amqsidecar.model.destination import Destination, queue, topic
 from amqsidecar.model.provenance import Provenance
+from support.links.cycles import resend_of
 from support.wires.amqp_properties import properties_of
 from support.wires.amqp_strategies import messages
 
@@ -58,18 +60,7 @@ def read(encoded: bytes, *, expires: bool = False) -> Provenance:
     )
 
 
-def resend(message: bytes, **changes: Any) -> Resend:
-    return Resend(
-        **{
-            "destination": queue("orders"),
-            "message": message,
-            "is_final": False,
-            "redelivery_id": "id",
-            "redelivery_count": 1,
-            "redelivery_delay_ms": 5000,
-            **changes,
-        }
-    )
+resend = partial(resend_of, redelivery_id="id", redelivery_delay_ms=5000)
 
 
 # Provenance

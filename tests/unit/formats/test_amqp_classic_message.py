@@ -1,12 +1,12 @@
 """What a dead letter of Classic shows over AMQP, and which bytes a redelivery changes."""
 
+from functools import partial
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from proton import Message, byte, int32, symbol
 
-from amqsidecar.broker import Resend
 from amqsidecar.errors import UndecodableMessage
 from amqsidecar.formats import amqp_sections as amqp
 from amqsidecar.formats.amqp_classic_message import (
@@ -20,6 +20,7 @@ from amqsidecar.formats.amqp_classic_message import (
 from amqsidecar.formats.redelivery_mark import check_of
 from amqsidecar.model.destination import queue
 from amqsidecar.model.provenance import Provenance
+from support.links.cycles import resend_of
 from support.wires.amqp_properties import properties_of
 from support.wires.amqp_strategies import messages
 
@@ -57,18 +58,7 @@ def read(encoded: bytes) -> Provenance:
     )
 
 
-def resend(message: bytes, **changes: Any) -> Resend:
-    return Resend(
-        **{
-            "destination": queue("orders"),
-            "message": message,
-            "is_final": False,
-            "redelivery_id": "r-1",
-            "redelivery_count": 3,
-            "redelivery_delay_ms": 5000,
-            **changes,
-        }
-    )
+resend = partial(resend_of, redelivery_count=3, redelivery_delay_ms=5000)
 
 
 def sent(message: bytes, *, is_native_wire: bool = False, **changes: Any) -> Message:

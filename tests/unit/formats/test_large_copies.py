@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import pytest
 
-from amqsidecar.broker import Resend
 from amqsidecar.brokers.connection.pieces import LARGE_BYTES, joined
 from amqsidecar.formats import openwire_codec as codec
 from amqsidecar.formats import stomp_frame
@@ -16,6 +15,7 @@ from amqsidecar.formats.openwire_message import OpenWireResendEncoder
 from amqsidecar.formats.stomp_artemis_message import resend_frame
 from amqsidecar.model.destination import queue
 from amqsidecar.stores.packing import pack_message, unpack_message
+from support.links.cycles import resend_of
 from support.wires.openwire import WireMessage
 
 SIZE = 16 * 2**20
@@ -32,17 +32,6 @@ def copies(work: Callable[[], object]) -> float:
         return tracemalloc.get_traced_memory()[1] / SIZE
     finally:
         tracemalloc.stop()
-
-
-def resend_of(message: bytes) -> Resend:
-    return Resend(
-        destination=queue("orders"),
-        message=message,
-        is_final=False,
-        redelivery_id="r",
-        redelivery_count=1,
-        redelivery_delay_ms=0,
-    )
 
 
 @pytest.fixture(scope="module")

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amqsidecar.broker import Resend
 from amqsidecar.errors import UndecodableMessage
 from amqsidecar.formats import openwire_dead_letter as message
 from amqsidecar.formats.openwire_message import OpenWireResendEncoder
 from amqsidecar.formats.redelivery_mark import check_of
 from amqsidecar.model.destination import Destination, DestinationKind, queue, topic
 from amqsidecar.model.provenance import Provenance
+from support.links.cycles import resend_of
 from support.wires import openwire as wire
 from support.wires.openwire import WireMessage
 
@@ -50,11 +50,10 @@ def resent(
     dead: WireMessage, *, final: bool = False, expiration_ms: int = 0, keeps: bool = True
 ) -> WireMessage:
     frame = OpenWireResendEncoder("ID:ours", lambda destination: keeps).resend(
-        Resend(
+        resend_of(
+            dead.encoded(),
             destination=queue("target"),
-            message=dead.encoded(),
             is_final=final,
-            redelivery_id="r-1",
             redelivery_count=2,
             redelivery_delay_ms=3000,
             expiration_ms=expiration_ms,
@@ -261,14 +260,7 @@ def test_what_died_again_is_known_by_its_id_and_a_copy_is_not() -> None:
 def test_each_resend_has_an_id_of_its_own() -> None:
     """Also when the same dead letter is sent twice."""
     encoder = OpenWireResendEncoder("ID:ours")
-    resend = Resend(
-        destination=queue("a"),
-        message=WireMessage().encoded(),
-        is_final=False,
-        redelivery_id="r",
-        redelivery_count=1,
-        redelivery_delay_ms=0,
-    )
+    resend = resend_of(WireMessage().encoded())
     frames = [encoder.resend(resend, b"\0", 0, 1)[4:] for _ in range(3)]
     assert [wire.read_message(frame).sequence for frame in frames] == [1, 2, 3]
 

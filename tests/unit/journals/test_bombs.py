@@ -3,6 +3,8 @@
 import re
 import subprocess
 import sys
+from functools import cache
+from io import BytesIO
 from pathlib import Path
 
 import pyarrow as pa
@@ -31,8 +33,9 @@ sys.exit(code)
 """
 
 
-def write(path: Path, *, has_dictionary: bool, in_properties: bool) -> None:
-    """Write the rows in one row group; without a dictionary each column is one page."""
+@cache
+def written(*, has_dictionary: bool, in_properties: bool) -> bytes:
+    """Return a file of the rows in one row group; without a dictionary each column is one page."""
     text = "x" * CAUSE_BYTES
     event = replace(
         filled(Received),
@@ -44,11 +47,18 @@ def write(path: Path, *, has_dictionary: bool, in_properties: bool) -> None:
     rows = one.take(pa.repeat(pa.scalar(0, pa.int64()), ROWS))
     position = SCHEMA.get_field_index("position")
     rows = rows.set_column(position, SCHEMA.field(position), pa.array(range(ROWS), pa.int32()))
-    path.parent.mkdir(parents=True)
+    file = BytesIO()
     with pq.ParquetWriter(
-        path, SCHEMA, compression="zstd", use_dictionary=has_dictionary, data_page_size=2**30
+        file, SCHEMA, compression="zstd", use_dictionary=has_dictionary, data_page_size=2**30
     ) as writer:
         writer.write_table(rows, row_group_size=ROWS)
+    return file.getvalue()
+
+
+def put(folder: Path, file: bytes) -> None:
+    assert len(file) < 500_000
+    (folder / FILE).parent.mkdir()
+    (folder / FILE).write_bytes(file)
 
 
 def run(command: str, folder: Path) -> tuple[int, str, float]:
@@ -70,8 +80,7 @@ def run(command: str, folder: Path) -> tuple[int, str, float]:
 def test_a_text_that_many_rows_share_is_in_memory_a_few_times(
     command: str, in_properties: bool, tmp_path: Path
 ) -> None:
-    write(tmp_path / FILE, has_dictionary=True, in_properties=in_properties)
-    assert (tmp_path / FILE).stat().st_size < 500_000
+    put(tmp_path, written(has_dictionary=True, in_properties=in_properties))
     code, _, peak = run(command, tmp_path)
     assert code == 0
     assert peak < PEAK_MAX_MIB
@@ -84,14 +93,14 @@ def varint(number: int, size: int) -> bytes:
     return bytes(groups)
 
 
-def lie(path: Path) -> None:
+def lie(file: bytes) -> bytes:
     """Let the footer say that the column of causes unpacks to a kilobyte."""
-    columns = [pq.read_metadata(path).row_group(0).column(number) for number in range(20)]
+    group = pq.read_metadata(BytesIO(file)).row_group(0)
+    columns = [group.column(number) for number in range(20)]
     [cause] = [column for column in columns if column.path_in_schema == "cause"]
-    data = path.read_bytes()
     truth = varint(cause.total_uncompressed_size, 5)
-    assert data.count(truth) == 1
-    path.write_bytes(data.replace(truth, varint(1_000, 5)))
+    assert file.count(truth) == 1
+    return file.replace(truth, varint(1_000, 5))
 
 
 @pytest.mark.parametrize(
@@ -101,10 +110,8 @@ def lie(path: Path) -> None:
 def test_a_page_of_hundreds_of_megabytes_is_refused_by_its_header(
     command: str, lies: bool, tmp_path: Path
 ) -> None:
-    write(tmp_path / FILE, has_dictionary=False, in_properties=False)
-    if lies:
-        lie(tmp_path / FILE)
-    assert (tmp_path / FILE).stat().st_size < 500_000
+    file = written(has_dictionary=False, in_properties=False)
+    put(tmp_path, lie(file) if lies else file)
     code, told, peak = run(command, tmp_path)
     assert code == (EXIT_CONFIG if command == "verify" else EXIT_UNAVAILABLE)
     assert re.search(rf"{FILE}: its column cause would unpack \d+ bytes to 400\d+: ", told)

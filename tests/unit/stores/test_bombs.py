@@ -69,11 +69,11 @@ LARGE = msgspec.json.encode(Received(at_ms=1, redelivery_id=ID, source="q", caus
 
 
 @pytest.mark.parametrize("text", [SMALL, LARGE], ids=["events", "texts"])
-def test_a_block_of_events_that_unpacks_to_gigabytes_is_refused(
+def test_a_block_of_events_that_unpacks_to_hundreds_of_megabytes_is_refused(
     text: bytes, tmp_path: Path
 ) -> None:
     path = tmp_path / "schedule.db"
-    assert bomb(path, text, 800) < 8_000_000
+    assert bomb(path, text, 400) < 4_000_000
     told, peak = read(path)
     assert re.search(r"store is damaged: \d+ bytes unpack to more than 134217728; .* backup", told)
     assert peak < PEAK_MAX_MIB
