@@ -29,15 +29,18 @@ _STEP: Final = re.compile(
 )
 
 
-def transcript_of(kind: str, version: str, folder: Path) -> str:
+def transcript_of(kind: str, version: str, folder: Path, *left_out: str) -> str:
     """Run a newcomer's way in a network of its own; return what was printed, with seconds.
+
+    Args:
+        left_out: commands that are not run.
 
     Raises:
         AssertionError: a command failed; the text is the transcript.
     """
     wheels = folder / "wheels"
     shutil.copytree(plain_wheels(), wheels)
-    way = [sys.executable, "-m", "field.readme", kind, version, str(folder)]
+    way = [sys.executable, "-m", "field.readme", kind, version, str(folder), *left_out]
     done = subprocess.run(
         [sys.executable, "-m", "support.machine.sealed", "env", *way],
         env={**os.environ, "PYTHONPATH": str(ROOT / "tests")},

@@ -177,18 +177,17 @@ def test_no_cell_of_the_policies_is_squeezed_on_a_phone(tmp_path: Path, browser:
         assert page.evaluate(SQUEEZED) == []
 
 
-@pytest.mark.parametrize("width", [375, 1024])
-def test_no_row_of_a_table_is_cut(night: str, browser: Browser, width: int) -> None:
+def test_no_row_of_a_table_is_cut(night: str, browser: Browser) -> None:
     """A row is a line of its table at 1024, and a block with the name of each value on a phone."""
-    with opened_page(browser, night, viewport={"width": width, "height": 800}) as page:
+    with opened_page(browser, night) as page:
         for address in ("/", "/groups", "/messages", "/operations", "/act/retry"):
             page.goto(address)
             row = page.locator("table.rows tbody tr").first
-            assert row.evaluate(DISPLAY) == ("flex" if width == 375 else "table-row")
-            assert page.evaluate(CUT_CELLS) == []
-            if width == 375:
-                labels = row.locator("td:visible").evaluate_all(LABELS)
-                assert all(labels)
+            for width, display in ((1024, "table-row"), (375, "flex")):
+                page.set_viewport_size({"width": width, "height": 800})
+                assert row.evaluate(DISPLAY) == display
+                assert page.evaluate(CUT_CELLS) == []
+            assert all(row.locator("td:visible").evaluate_all(LABELS))
 
 
 DISPLAY: Final = "one => getComputedStyle(one).display"
@@ -224,20 +223,19 @@ BOXES: Final = """all => all.map(one => one.getBoundingClientRect())
     .filter(box => box.height > 0).map(box => [box.left, box.right])"""
 
 
-@pytest.mark.parametrize("width", [375, 1024, 1440])
 @pytest.mark.parametrize("span", ["5m", "1h", "24h"])
-def test_marks_of_a_chart_do_not_collide(
-    night: str, browser: Browser, span: str, width: int
-) -> None:
-    """Thirteen operations and starts, several in the same second."""
-    with opened_page(browser, night, viewport={"width": width, "height": 800}) as page:
+def test_marks_of_a_chart_do_not_collide(night: str, browser: Browser, span: str) -> None:
+    """Thirteen operations and starts, several in the same second; at each width."""
+    with opened_page(browser, night) as page:
         for address in ("/plots?", f"{mail_group(page)}&"):
             page.goto(f"{address}span={span}")
-            labels = page.locator("text.mark").evaluate_all(BOXES)
-            assert labels
-            assert all(one[1] < other[0] for one, other in itertools.pairwise(sorted(labels)))
-            begins = sorted(one[0] for one in page.locator("line.mark").evaluate_all(BOXES))
-            assert all(other - one >= 1.5 for one, other in itertools.pairwise(begins))
+            for width in (375, 1024, 1440):
+                page.set_viewport_size({"width": width, "height": 800})
+                labels = page.locator("text.mark").evaluate_all(BOXES)
+                assert labels
+                assert all(one[1] < other[0] for one, other in itertools.pairwise(sorted(labels)))
+                begins = sorted(one[0] for one in page.locator("line.mark").evaluate_all(BOXES))
+                assert all(other - one >= 1.5 for one, other in itertools.pairwise(begins))
 
 
 def test_charts_show_five_minutes_an_hour_or_a_day_without_scripts(
@@ -289,36 +287,25 @@ def test_what_runs_does_not_look_as_if_it_had_succeeded(night: str, browser: Bro
 
 
 @pytest.mark.parametrize("store", ["full", "empty", "incident", "night"])
-def test_all_pages_are_in_reach_on_a_phone(
+def test_on_a_phone_all_pages_are_in_reach_and_the_first_has_three_screens_at_most(
     browser: Browser, request: pytest.FixtureRequest, store: str
 ) -> None:
     with opened_page(browser, request.getfixturevalue(store), viewport=PHONE) as page:
         page.goto("/")
         for link in page.locator("header nav a").all():
             expect(link).to_be_in_viewport(ratio=1)
-
-
-@pytest.mark.parametrize("store", ["full", "empty", "incident", "night"])
-def test_the_first_screen_is_three_screens_of_a_phone_at_most(
-    browser: Browser, request: pytest.FixtureRequest, store: str
-) -> None:
-    with opened_page(browser, request.getfixturevalue(store), viewport=PHONE) as page:
-        page.goto("/")
         height = page.evaluate("document.documentElement.scrollHeight")
         assert height <= 3 * PHONE["height"]
 
 
-@pytest.mark.parametrize(
-    "width", [375, *(pytest.param(one, marks=pytest.mark.proof) for one in (768, 1280)), 1920]
-)
 def test_the_charts_of_a_group_are_as_wide_as_the_page_and_whole(
-    full: str, browser: Browser, width: int
+    full: str, browser: Browser
 ) -> None:
-    with opened_page(browser, full, viewport={"width": width, "height": 812}) as page:
+    with opened_page(browser, full) as page:
         page.goto("/groups/one?destination=orders&group=card%20over%20limit")
-        plots = [one for one in page.locator("svg.plot").all() if one.is_visible()]
-        assert len(plots) == 1
-        for plot in plots:
+        for width in (375, 768, 1280, 1920):
+            page.set_viewport_size({"width": width, "height": 812})
+            [plot] = [one for one in page.locator("svg.plot").all() if one.is_visible()]
             shown, whole = plot.evaluate(
                 "one => { const box = one.closest('.wide'); "
                 "return [box.scrollWidth <= box.clientWidth, "
