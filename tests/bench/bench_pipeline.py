@@ -22,6 +22,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from support.machine.processes import run_program
+
 if __name__ == "__main__":
     # Why: as a script its own folder comes first, where `bench` is a file and not the folder.
     sys.path.pop(0)
@@ -268,7 +270,7 @@ def table(runs: Sequence[Run]) -> str:
 def machine() -> str:
     memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     git = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short=12", "HEAD"]
-    commit = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
+    commit = run_program(git).stdout.strip()
     return (
         f"Commit {commit or 'unknown'}, {os.cpu_count()} cores, {memory_gib:.0f} GiB of memory, "
         f"Python {platform.python_version()}, PySpark {pyspark.__version__}"

@@ -7,7 +7,6 @@ messages arrived. `--only` and `--brokers` choose, `--scale` changes how many me
 import argparse
 import os
 import platform
-import subprocess
 import sys
 import tempfile
 import time
@@ -19,6 +18,7 @@ from typing import NamedTuple
 from bench import decisions, lateness, moving, proxying, whole_cycle
 from support.brokers.real import FULL_SPEED, ArtemisBroker, Broker, ClassicBroker
 from support.jms.process import LONG_RUN, shared_process
+from support.machine.processes import run_program
 from support.versions import ARTEMIS, CLASSIC_5, CLASSIC_6
 
 BROKERS: dict[str, Callable[[], Broker]] = {
@@ -295,9 +295,7 @@ def _table(rows: list[Row]) -> str:
 
 
 def _machine() -> str:
-    said = subprocess.run(
-        ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
-    )
+    said = run_program(["git", "describe", "--always", "--dirty"])
     commit = said.stdout.strip() or "unknown"
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return (

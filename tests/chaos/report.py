@@ -3,13 +3,13 @@
 import csv
 import io
 import os
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from chaos.accounting import Accounts
 from chaos.stage import Stage
+from support.machine.processes import run_program
 
 COLUMNS = {
     "sidecar_kills": "kill -9 sidecar",
@@ -56,12 +56,8 @@ def table(outcomes: Sequence[Outcome]) -> str:
 
 def record(outcomes: Sequence[Outcome], seed: int, minutes: float) -> str:
     """Return the run as CSV: a column for each pair, with the conditions in its first rows."""
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short=12", "HEAD"],
-        cwd=Path(__file__).parent,
-        capture_output=True,
-        text=True,
-        check=False,
+    commit = run_program(
+        ["git", "rev-parse", "--short=12", "HEAD"], cwd=Path(__file__).parent
     ).stdout.strip()
     load = f"{os.getloadavg()[2]:.0f} at the end"
     conditions = (commit or "unknown", str(seed), f"{minutes:.0f}", load)

@@ -1,6 +1,5 @@
 """The documentation site: built without a warning, on a phone and a queries, without a network."""
 
-import subprocess
 import sys
 from collections.abc import Iterator
 from functools import partial
@@ -11,6 +10,7 @@ from threading import Thread
 import pytest
 from playwright.sync_api import Browser, expect
 
+from support.machine.processes import run_program
 from support.waiting import PATIENCE_S
 from support.web.chromium import opened_page, running_chromium
 
@@ -39,10 +39,7 @@ class Quiet(SimpleHTTPRequestHandler):
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
-    built = subprocess.run(
-        [sys.executable, SITE / "build.py", folder], check=False, capture_output=True, text=True
-    )
-    assert built.returncode == 0, built.stdout + built.stderr
+    run_program([sys.executable, SITE / "build.py", folder], code=0)
     return folder / "html"
 
 
@@ -71,7 +68,7 @@ def test_a_link_to_a_missing_heading_fails_the_build(site: Path, tmp_path: Path)
     (tmp_path / "mkdocs.yml").write_text(settings.replace(str(place), str(tmp_path)))
     render = "import build, pathlib, sys; sys.exit(build.render(pathlib.Path(sys.argv[1])))"
     command = [sys.executable, "-c", render, str(tmp_path / "mkdocs.yml")]
-    built = subprocess.run(command, cwd=SITE, capture_output=True, text=True, check=False)
+    built = run_program(command, cwd=SITE)
     assert built.returncode == 1
     assert "contains a link '#two'" in built.stderr
 

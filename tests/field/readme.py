@@ -23,6 +23,7 @@ from pathlib import Path
 from field.stock import ARTEMIS_PORTS, CLASSIC_PORTS, StockArtemis, StockClassic
 from support.brokers.real import Broker
 from support.jms.peer import JmsPeer
+from support.machine.processes import run_program
 from support.sidecar.terminal import Hidden, Question, answered
 from support.waiting import eventually
 
@@ -199,13 +200,8 @@ def is_ready() -> bool:
 def waiting(newcomer: Newcomer) -> str | None:
     """Return the id of the message that waits."""
     program = str(newcomer.folder.parent / "venv" / "bin" / "amqsidecar")
-    listed = subprocess.run(
-        [program, "list", "--output", "json"],
-        cwd=newcomer.folder,
-        env=newcomer.environment,
-        capture_output=True,
-        text=True,
-        check=True,
+    listed = run_program(
+        [program, "list", "--output", "json"], cwd=newcomer.folder, env=newcomer.environment, code=0
     )
     rows = json.loads(listed.stdout)["rows"]
     return rows[0]["redelivery_id"] if rows else None

@@ -3,7 +3,6 @@
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from support import maven, versions
 from support.brokers.process import QUICK_START
 from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
 from support.machine.ports import free_port
+from support.machine.processes import run_program
 from support.versions import CLASSIC_5, CLASSIC_6
 
 CLASSIC_PORTS = {
@@ -96,14 +96,11 @@ class StockArtemis(ArtemisBroker):
     def _prepare(self) -> None:
         command = str(maven.artemis_home() / "bin" / "artemis")
         names = ("--user", self.user, "--password", self.password)
-        done = subprocess.run(
+        run_program(
             [command, "create", str(self.folder), "--force", "--silent", *names, *self._login],
             env={**os.environ, "JAVA_ARGS": " ".join(QUICK_START)},
-            capture_output=True,
-            text=True,
-            check=False,
+            code=0,
         )
-        assert done.returncode == 0, done.stdout + done.stderr
         for name in ("broker.xml", "bootstrap.xml"):
             path = self.folder / "etc" / name
             path.write_text(self._filled(_marked(path.read_text(), ARTEMIS_PORTS)))

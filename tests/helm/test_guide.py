@@ -2,13 +2,13 @@
 
 import re
 import shlex
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from support.brokers.broker_xml import artemis_xml, classic_xml
 from support.deployment.helm import CHART, helm_program
+from support.machine.processes import run_program
 
 ROOT = CHART.parents[1]
 PAGES = (ROOT / "deploy" / "guides" / "install.md", CHART / "README.md")
@@ -28,8 +28,7 @@ def test_a_line_renders(line: str, tmp_path: Path) -> None:
     (tmp_path / "helm").symlink_to(CHART.parent)
     arguments = shlex.split(line)[2:]
     command = [str(helm_program()), "template", "--kube-version", "1.33.0", *arguments]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    done = run_program(command, cwd=tmp_path, code=0)
     assert "kind: " in done.stdout
     if "observe=true" in line:
         assert "--observe" in done.stdout

@@ -1,7 +1,6 @@
 """What the chart renders: an API server would take it, and it does what values.yaml says."""
 
 import json
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -32,6 +31,7 @@ from support.deployment.helm import (
     schema_errors,
 )
 from support.deployment.pod_security import violations
+from support.machine.processes import run_program
 
 pytestmark = pytest.mark.helm
 
@@ -256,7 +256,7 @@ def test_helm_test_asks_for_readiness_and_then_doctor(status: int, doctor: int, 
     with answering(status, b"because") as address:
         command = [sys.executable, "-c", script, f"http://{address}/readyz", "1"]
         command += [sys.executable, "-c", says]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = run_program(command)
     assert done.returncode == code
     assert done.stdout == f"{'' if status == 200 else 'not '}ready: because\na finding\n"
 

@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import socket
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from support.deployment.registry import running_registry
 from support.jms.peer import JmsPeer
 from support.machine.certificates import PemFiles, Pki
 from support.machine.container import SidecarContainer, podman, run_container
+from support.machine.processes import run_program
 from support.waiting import eventually
 
 pytestmark = [
@@ -231,15 +231,12 @@ def test_a_push_names_the_image_by_its_digest_in_a_values_file(tmp_path: Path) -
     run([*engine, "commit", "--quiet", container, f"amqsidecar:{__version__}"])
     with running_registry() as registry:
         place = f"{registry.address}/team"
-        done = subprocess.run(
+        run_program(
             [str(ROOT / "deploy" / "image" / "push"), place],
             cwd=tmp_path,
             env={**os.environ, "ENGINE": " ".join(engine), "PUSH_OPTIONS": "--tls-verify=false"},
-            capture_output=True,
-            text=True,
-            check=False,
+            code=0,
         )
-        assert done.returncode == 0, done.stdout + done.stderr
         digest = registry.manifests[f"team/amqsidecar:{__version__}"]
     values = YAML(typ="safe").load((tmp_path / "image.yaml").read_text(encoding="utf-8"))
     assert values["image"] == {

@@ -3,10 +3,10 @@
 import hashlib
 import json
 import os
-import subprocess
 from pathlib import Path
 
 from support.deployment.image import ROOT
+from support.machine.processes import run_program
 from support.maven import cache_root
 
 Rows = dict[str, list[str]]
@@ -61,12 +61,5 @@ def _tree() -> str:
 
 
 def _git(*arguments: str) -> str:
-    done = subprocess.run(
-        ["git", *arguments],
-        cwd=ROOT,
-        env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_program(["git", *arguments], cwd=ROOT, env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"})
     return done.stdout

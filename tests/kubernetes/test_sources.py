@@ -1,7 +1,6 @@
 """Where rules and people come from; the objects for browsers."""
 
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
 
@@ -20,6 +19,7 @@ from kubernetes.values import (
 )
 from support.deployment.helm import Refused
 from support.jms.peer import JmsPeer
+from support.machine.processes import run_program
 
 KIND = ARTEMIS
 SECOND_DELAY_MS, THIRD_DELAY_MS = 500, 700
@@ -72,11 +72,8 @@ def test_rules_come_from_a_file_of_the_release_and_from_a_config_map(
 def test_people_come_by_secrets_and_browsers_by_an_ingress(
     load: Load, namespace: Namespace, account: Account
 ) -> None:
-    made = subprocess.run(
-        [sys.executable, "-m", "amqsidecar", "access", "token", "ci", "--role", "viewer"],
-        capture_output=True,
-        text=True,
-        check=True,
+    made = run_program(
+        [sys.executable, "-m", "amqsidecar", "access", "token", "ci", "--role", "viewer"], code=0
     )
     [token] = [word for word in made.stderr.split() if word.startswith("amqs_")]
     namespace.secret("tokens", tokens=made.stdout)

@@ -46,6 +46,7 @@ from amqsidecar.policy.destination_map import DestinationMap, list_ambiguities
 from amqsidecar.policy.rule_source import RuleSource
 from amqsidecar.policy_source.load import load_policy
 from support import maven, versions
+from support.machine.processes import run_program
 from support.tier import at_length
 
 pytestmark = pytest.mark.oracle
@@ -439,12 +440,9 @@ def _class_path(version: str) -> str:
 def ask_broker(version: str, lines: Sequence[str]) -> list[str]:
     """Return the broker's answer to each line."""
     options = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx1g", "-Dlog4j2.level=OFF"]
-    done = subprocess.run(
+    done = run_program(
         [maven.tool("java"), *options, "-cp", _class_path(version), "ClassicOracle"],
         input="\n".join(lines) + "\n",
-        capture_output=True,
-        text=True,
-        check=False,
     )
     answers = done.stdout.splitlines()
     assert done.returncode == 0, done.stderr[-4000:]

@@ -1,6 +1,5 @@
 """Every packet of Core beside the broker's own classes, which read it and write it again."""
 
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from amqsidecar.formats.core.message import CoreMessage, read_core_properties
 from amqsidecar.formats.core.packet_format import CorePacket
 from amqsidecar.formats.core.primitives import Connector
 from support import maven, versions
+from support.machine.processes import run_program
 from support.tier import at_length
 from support.wires.core_strategies import packets_of
 
@@ -81,13 +81,10 @@ def asked(lines: list[str]) -> list[str]:
     jars = maven.broker_jars(versions.TESTED["artemis"])
     classes = maven.compiled(str(HERE / "CoreOracle.java"), jars)
     command = [maven.tool("java"), "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-    done = subprocess.run(
+    done = run_program(
         [*command, "-cp", f"{classes}:{jars}/*", "CoreOracle"],
         input="\n".join(lines),
-        capture_output=True,
-        text=True,
         timeout=240,
-        check=False,
+        code=0,
     )
-    assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()

@@ -32,6 +32,7 @@ from amqsidecar.policy.java_regex.java_regex import (
 )
 from amqsidecar.policy.java_regex.parser import parse
 from amqsidecar.policy.java_regex.tree import Chars
+from support.machine.processes import run_program
 from support.tier import at_length
 
 pytestmark = pytest.mark.oracle
@@ -73,7 +74,7 @@ def ask_java(*arguments: str, stdin: str = "", options: Sequence[str] = ()) -> l
     """Run the oracle once and return its lines."""
     command = [_java_home_binary("java"), "-Xss1m", "-XX:+UseSerialGC", *options]
     command += ["-cp", str(oracle_classes()), "JavaRegexOracle", *arguments]
-    done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=True)
+    done = run_program(command, input=stdin, code=0)
     return done.stdout.splitlines()
 
 

@@ -1,7 +1,6 @@
 """Artemis's own filters beside our evaluator: equal, or undecided, never silently different."""
 
 import struct
-import subprocess
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -16,6 +15,7 @@ from amqsidecar.formats.artemis_filter_view import filter_view
 from amqsidecar.policy.selector import NarrowInt, PropertyOf, parse_selector
 from support import maven, versions
 from support.links.cycles import resend_of
+from support.machine.processes import run_program
 from support.tier import at_length
 
 pytestmark = pytest.mark.oracle
@@ -169,8 +169,7 @@ def ask_artemis(questions: Iterable[Question]) -> list[str]:
     lines = "".join(
         f"{one.filter.encode().hex()}\t{one.kind}\t{one.message.hex()}\n" for one in questions
     )
-    done = subprocess.run(command, input=lines, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-4000:]
+    done = run_program(command, input=lines, code=0)
     return [line for line in done.stdout.splitlines() if line in ("0", "1", "invalid")]
 
 

@@ -9,7 +9,6 @@ Ends with 1 when the memory is not flat.
 import argparse
 import os
 import platform
-import subprocess
 import sys
 import tempfile
 import time
@@ -23,6 +22,7 @@ from soak.watch import Objects, Sample, WatchedSidecar, table
 from support.brokers.real import FULL_SPEED, ArtemisBroker, Broker, ClassicBroker
 from support.jms.peer import FlakyConsumer, JmsPeer
 from support.jms.process import LONG_RUN, shared_process
+from support.machine.processes import run_program
 from support.versions import CLASSIC_5, CLASSIC_6
 
 BROKERS: dict[str, Callable[[], Broker]] = {
@@ -159,9 +159,7 @@ def _grown(found: Soak) -> str:
 
 
 def _machine(options: argparse.Namespace) -> str:
-    said = subprocess.run(
-        ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
-    )
+    said = run_program(["git", "describe", "--always", "--dirty"])
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return (
         f"{options.messages:,} messages, {options.broker}, commit {said.stdout.strip()}, "

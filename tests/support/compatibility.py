@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 from xml.etree import ElementTree
 
 from support.compatibility_tables import Result, write_record
+from support.machine.processes import run_program
 from support.versions import RELEASES, TESTED, Release, newest
 
 ROOT: Final = Path(__file__).parents[2]
@@ -171,13 +172,7 @@ def result(chosen: Release, part: Part, report: Path) -> Result:
 
 
 def _commit() -> str:
-    said = subprocess.run(
-        ["git", "rev-parse", "--short=8", "HEAD"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    said = run_program(["git", "rev-parse", "--short=8", "HEAD"], cwd=ROOT)
     return said.stdout.strip()
 
 

@@ -1,6 +1,5 @@
 """The compose file is one, and what it names is there. No engine runs it here."""
 
-import subprocess
 import sys
 from functools import cache
 from pathlib import Path
@@ -11,6 +10,7 @@ from ruamel.yaml import YAML
 
 from amqsidecar import __version__
 from amqsidecar.config.load import check_start, load_config
+from support.machine.processes import run_program
 
 COMPOSE = Path(__file__).parents[2] / "deploy" / "compose"
 
@@ -27,7 +27,7 @@ def services() -> dict[str, dict[str, Any]]:
 
 def schema_problems(path: Path) -> str:
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec"]
-    done = subprocess.run([*command, str(path)], capture_output=True, text=True, check=False)
+    done = run_program([*command, str(path)])
     return done.stdout + done.stderr if done.returncode else ""
 
 

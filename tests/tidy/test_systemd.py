@@ -2,10 +2,11 @@
 
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
+
+from support.machine.processes import run_program
 
 UNIT = Path(__file__).parents[2] / "deploy" / "systemd" / "amqsidecar.service"
 
@@ -15,9 +16,7 @@ def problems(text: str, folder: Path) -> str:
     path = folder / UNIT.name
     text = re.sub("^ExecStart=.*", "ExecStart=/bin/true", text, flags=re.MULTILINE)
     path.write_text(text.replace("User=amqsidecar", "User=root"), encoding="utf-8")
-    done = subprocess.run(
-        ["systemd-analyze", "verify", str(path)], capture_output=True, text=True, check=False
-    )
+    done = run_program(["systemd-analyze", "verify", str(path)])
     said = done.stdout + done.stderr
     return "\n".join(line for line in said.splitlines() if UNIT.name in line or done.returncode)
 

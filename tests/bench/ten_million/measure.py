@@ -8,7 +8,6 @@ filter, history is forgotten, and space given back, each while cycles run. Nothi
 import argparse
 import os
 import platform
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -33,6 +32,7 @@ from bench.ten_million.rows import (
 from bench.ten_million.service import Service, measure_service, sidecar_on, take_model
 from support.brokers.real import FULL_SPEED, ArtemisBroker
 from support.jms.process import LONG_RUN, shared_process
+from support.machine.processes import run_program
 from support.sidecar.process import COMMAND
 
 STEPS = (10_000, 100_000, 1_000_000, 10_000_000)
@@ -114,9 +114,7 @@ def measure_meanwhile(
 
     def command(*arguments: str, expect: int = 0) -> str:
         sets = [part for option in options for part in ("--set", option)]
-        done = subprocess.run(
-            [*COMMAND, *arguments, *sets], capture_output=True, text=True, check=False
-        )
+        done = run_program([*COMMAND, *arguments, *sets])
         assert done.returncode == expect, (done.returncode, done.stdout, done.stderr)
         return done.stdout.strip()
 
@@ -234,9 +232,7 @@ def _now_ms() -> int:
 
 
 def _machine(rows: int) -> str:
-    said = subprocess.run(
-        ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
-    )
+    said = run_program(["git", "describe", "--always", "--dirty"])
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return (
         f"--rows {rows}, commit {said.stdout.strip() or 'unknown'}, {os.cpu_count()} processors, "

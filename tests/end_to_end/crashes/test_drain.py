@@ -9,7 +9,6 @@ from ruamel.yaml import YAML
 from amqsidecar.wiring.app import CRASH_POINT_VARIABLE
 from support.brokers.real import ArtemisBroker
 from support.jms.peer import JmsPeer
-from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar.process import SidecarProcess
 from support.waiting import eventually
 

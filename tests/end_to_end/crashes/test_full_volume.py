@@ -15,7 +15,6 @@ from support.histories.journal_rows import rows_in, wait_written
 from support.jms.message import typed
 from support.jms.peer import JmsPeer
 from support.machine.small_volume import SmallVolume, small_volume
-from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar.process import SidecarProcess
 from support.versions import CLASSIC_6
 from support.waiting import eventually

@@ -16,7 +16,6 @@ from support.brokers.real import FULL_SPEED, ArtemisBroker, Broker, ClassicBroke
 from support.jms.message import JmsMessage
 from support.jms.peer import JmsPeer
 from support.machine.cgroup import memory_group
-from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar.policy import write_policy
 from support.sidecar.process import COMMAND, FORKED, SidecarProcess
 from support.tier import at_length

@@ -15,7 +15,6 @@ from support.brokers.broker_xml import STOCK_ADDRESS_SETTINGS
 from support.brokers.real import ArtemisBroker
 from support.jms.message import NOT_COMPARED, JmsMessage
 from support.jms.peer import JmsPeer
-from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar.policy import write_policy
 from support.sidecar.process import SidecarProcess
 from support.tier import at_length

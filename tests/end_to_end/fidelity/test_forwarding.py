@@ -17,7 +17,6 @@ from support.brokers.purge import manage_artemis
 from support.brokers.real import ArtemisBroker, Broker
 from support.jms.message import JmsMessage
 from support.jms.peer import JmsPeer
-from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar.process import SidecarProcess
 from support.waiting import eventually
 from support.wires.stomp_peer import StompPeer

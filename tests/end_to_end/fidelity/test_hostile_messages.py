@@ -32,7 +32,6 @@ from support.links.amqp_classic import AmqpClassicNativeHarness
 from support.links.artemis import ArtemisHarness
 from support.links.openwire import ClassicHarness, OpenWireHarness
 from support.links.stomp_artemis import StompArtemisHarness
-from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar.process import SidecarProcess
 from support.waiting import PATIENCE_S, eventually
 from support.wires import hostile

@@ -15,7 +15,6 @@ from amqsidecar.wiring.links import LinkMaker
 from support.brokers.tls import PLAIN, SCRAM, TlsArtemis
 from support.jms.peer import JmsPeer
 from support.machine.certificates import Pki
-from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar.policy import write_policy
 from support.sidecar.process import SidecarProcess
 from support.waiting import PATIENCE_S, eventually

@@ -22,7 +22,6 @@ from support.links.cycles import resend
 from support.links.origins import DEATHS, Origins, Take
 from support.links.terms import effects_of, refusal_of
 from support.sidecar.doctor import run_doctor
-from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar.policy import write_policy
 from support.sidecar.process import SidecarProcess
 from support.waiting import eventually

@@ -19,7 +19,6 @@ from support.brokers.real import ClassicBroker
 from support.jms.message import Typed
 from support.jms.peer import FlakyConsumer, JmsPeer
 from support.jms.redelivered import RECEIPTS
-from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar.process import SidecarProcess
 from support.versions import CLASSIC_5, CLASSIC_6
 from support.waiting import eventually

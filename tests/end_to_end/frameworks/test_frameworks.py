@@ -23,7 +23,6 @@ from support.machine.applications import (
     spring,
 )
 from support.sidecar.listener import ListenerProcess, copy_keys
-from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar.policy import write_policy
 from support.sidecar.process import SidecarProcess
 from support.versions import newest

@@ -13,7 +13,6 @@ from proton.utils import BlockingConnection
 from support.brokers.real import ArtemisBroker
 from support.jms.peer import JmsPeer
 from support.machine.applications import node_script
-from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar.process import SidecarProcess
 from support.waiting import PATIENCE_S, eventually
 

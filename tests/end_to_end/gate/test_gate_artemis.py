@@ -11,7 +11,6 @@ import pytest
 from support.brokers.real import Broker
 from support.jms.peer import JmsPeer
 from support.links.origins import Origins
-from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar.policy import write_policy
 from support.sidecar.process import SidecarProcess
 from support.waiting import eventually

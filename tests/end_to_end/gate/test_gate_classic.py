@@ -9,7 +9,6 @@ import pytest
 
 from support.brokers.real import Broker
 from support.jms.peer import JmsPeer
-from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar.process import SidecarProcess
 from support.waiting import eventually
 from support.wires.stomp_peer import StompPeer

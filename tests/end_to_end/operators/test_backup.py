@@ -17,7 +17,6 @@ import pytest
 from support.brokers.purge import purge
 from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
 from support.jms.peer import JmsPeer
-from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar.process import SidecarProcess
 from support.stores.postgres_server import program
 from support.waiting import eventually

@@ -14,7 +14,6 @@ from amqsidecar.engine.crash_points import NAMES
 from amqsidecar.wiring.app import CRASH_POINT_VARIABLE
 from support.brokers.real import Broker
 from support.jms.peer import JmsMessage, JmsPeer
-from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar.process import SidecarProcess
 from support.waiting import PATIENCE_S, eventually
 

@@ -9,7 +9,6 @@ from playwright.sync_api import Browser, Page, expect
 from support.brokers.real import ArtemisBroker
 from support.jms.peer import JmsPeer
 from support.links.amqp_artemis import AmqpArtemisHarness
-from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar.process import SidecarProcess
 from support.waiting import eventually
 from support.web.chromium import opened_page, running_chromium

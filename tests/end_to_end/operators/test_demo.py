@@ -28,6 +28,7 @@ from amqsidecar.brokers.openwire.link import OpenWireLink
 from amqsidecar.clock import SystemClock
 from support.brokers.real import ArtemisBroker, ClassicBroker
 from support.jms.peer import JmsPeer
+from support.machine.processes import run_program
 from support.maven import artemis_home, classic_5_home
 from support.sidecar import forked
 from support.versions import CLASSIC_5
@@ -85,15 +86,7 @@ def assert_nothing_is_left(folder: Path) -> None:
 def test_the_demo_ends_by_itself_and_counts_nothing_lost_or_doubled(
     command: list[str], kinds: set[str], tmp_path: Path
 ) -> None:
-    done = subprocess.run(
-        command,
-        cwd=ROOT,
-        env=environment(tmp_path),
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
-    )
+    done = run_program(command, cwd=ROOT, env=environment(tmp_path), timeout=LIMIT_S)
     assert_counted(done, kinds)
     assert_nothing_is_left(tmp_path)
 
@@ -277,14 +270,8 @@ def refused_with(
 def run_in(
     folder: Path, command: list[str], variables: Mapping[str, str] | None = None
 ) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        command,
-        cwd=ROOT,
-        env={**environment(folder), **(variables or {})},
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
+    return run_program(
+        command, cwd=ROOT, env={**environment(folder), **(variables or {})}, timeout=LIMIT_S
     )
 
 

@@ -1,7 +1,6 @@
 """What doctor says of real brokers, and that it leaves what it looks at as it was."""
 
 import re
-import subprocess
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -22,6 +21,7 @@ from support.brokers.web_console import ConsoleBroker
 from support.jms.peer import JmsMessage, JmsPeer
 from support.links.openwire import OpenWireHarness
 from support.machine.ports import free_port
+from support.machine.processes import run_program
 from support.sidecar.doctor import Verdict, run_doctor
 from support.sidecar.policy import write_policy
 from support.sidecar.process import COMMAND, SidecarProcess
@@ -304,12 +304,9 @@ def test_what_a_run_would_leave_is_counted_on_classic(
 
 def test_an_unreachable_broker_is_one_line(tmp_path: Path) -> None:
     """Exit code 69, and nothing on standard output."""
-    done = subprocess.run(
+    done = run_program(
         [*COMMAND, "doctor", "--set", f"broker.url=openwire://127.0.0.1:{free_port()}"],
-        capture_output=True,
-        text=True,
         timeout=120,
-        check=False,
         cwd=tmp_path,
     )
     assert done.returncode == 69
@@ -457,7 +454,7 @@ def test_the_guides_go_together_on_a_broker_with_one_attempt(tmp_path: Path) -> 
         def run() -> tuple[int, str]:
             path.write_text("\n".join(lines), encoding="utf-8")
             command = [*COMMAND, "doctor", "--config", str(path)]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+            done = run_program(command, timeout=120)
             return done.returncode, done.stdout
 
         code, before = run()
@@ -627,12 +624,10 @@ def test_as_text_each_line_to_be_copied_stands_alone(
         f"store.url=sqlite:///{tmp_path / 'schedule.db'}",
         "store.accept_orphans=true",
     )
-    done = subprocess.run(
+    done = run_program(
         [*COMMAND, "doctor", *(part for one in sets for part in ("--set", one))],
-        capture_output=True,
-        text=True,
         timeout=120,
-        check=True,
+        code=0,
     )
     lines = [line.strip() for line in done.stdout.splitlines()]
     assert (

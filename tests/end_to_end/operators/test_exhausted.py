@@ -21,7 +21,6 @@ from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
 from support.brokers.web_console import ConsoleBroker
 from support.jms.message import JmsMessage
 from support.jms.peer import JmsPeer
-from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar.observed import is_counted
 from support.sidecar.policy import write_policy
 from support.sidecar.process import SidecarProcess

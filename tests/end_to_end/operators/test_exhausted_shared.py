@@ -9,7 +9,6 @@ import pytest
 from amqsidecar.wiring.app import CRASH_POINT_VARIABLE
 from end_to_end.operators.test_exhausted import KEEP, Site, make_broker
 from support.brokers.real import Broker
-from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar.process import SidecarProcess
 from support.tier import at_length
 from support.waiting import PATIENCE_S, eventually

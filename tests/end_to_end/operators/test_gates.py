@@ -23,7 +23,6 @@ from support.brokers.real import ArtemisBroker
 from support.jms.message import JmsMessage
 from support.jms.peer import JmsPeer
 from support.links.stomp_artemis import StompArtemisHarness
-from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar.process import SidecarProcess
 from support.waiting import PATIENCE_S, eventually
 

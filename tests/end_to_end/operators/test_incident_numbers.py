@@ -13,7 +13,6 @@ import pytest
 
 from end_to_end.operators.test_exhausted import Site, make_broker
 from support.brokers.real import Broker
-from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.waiting import eventually
 
 pytestmark = pytest.mark.broker

@@ -22,7 +22,6 @@ from support.brokers.broker_xml import STOCK_ADDRESS_SETTINGS
 from support.brokers.real import ArtemisBroker
 from support.histories.journal_rows import rows_in, wait_written
 from support.jms.peer import FlakyConsumer, JmsPeer
-from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar.policy import write_policy
 from support.sidecar.process import COMMAND, SidecarProcess
 from support.tier import at_length

@@ -14,7 +14,6 @@ from support.brokers.broker_xml import classic_xml
 from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
 from support.jms.message import JmsMessage
 from support.jms.peer import JmsPeer
-from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar.process import SidecarProcess
 from support.waiting import eventually
 

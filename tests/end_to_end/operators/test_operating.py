@@ -11,7 +11,6 @@ import pytest
 
 from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
 from support.jms.peer import JmsMessage, JmsPeer
-from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar.process import SidecarProcess
 from support.versions import CLASSIC_6
 from support.waiting import eventually

@@ -16,7 +16,6 @@ from amqsidecar.stores.sqlite.store import SqliteStore
 from support.brokers.real import ArtemisBroker
 from support.jms.peer import JmsPeer
 from support.links.amqp_artemis import AmqpArtemisHarness
-from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar.process import COMMAND, SidecarProcess
 from support.waiting import eventually
 

@@ -19,7 +19,6 @@ from support.brokers.purge import purge
 from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
 from support.brokers.web_console import ConsoleBroker
 from support.jms.peer import JmsPeer
-from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar.observed import is_counted, observations
 from support.sidecar.process import SidecarProcess
 from support.versions import CLASSIC_6

@@ -7,6 +7,7 @@ import pytest
 
 from support.brokers.real import ArtemisBroker, ClassicBroker
 from support.jms.peer import JmsPeer
+from support.machine.processes import run_program
 from support.sidecar.plain_install import plain_install
 from support.sidecar.process import SidecarProcess
 from support.waiting import eventually
@@ -30,13 +31,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def told(programs: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [str(programs / "amqsidecar"), *arguments],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    return run_program([str(programs / "amqsidecar"), *arguments], timeout=120)
 
 
 def test_it_explains_examines_and_redelivers_over_openwire(programs: Path, tmp_path: Path) -> None:

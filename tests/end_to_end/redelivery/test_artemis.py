@@ -16,7 +16,6 @@ from support.jms.redelivered import (
     sidecar_properties,
 )
 from support.links.amqp_artemis import AmqpArtemisHarness
-from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar.process import SidecarProcess
 from support.waiting import eventually
 

@@ -26,7 +26,6 @@ from support.jms.message import JmsMessage
 from support.jms.peer import FlakyConsumer, JmsPeer
 from support.jms.redelivered import receipts, waits_ms
 from support.links.amqp_artemis import AmqpArtemisHarness
-from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar.policy import write_policy
 from support.sidecar.process import SidecarProcess
 from support.waiting import PATIENCE_S, eventually

@@ -6,7 +6,6 @@ failed too often arrives in the dead-letter queue.
 
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +15,7 @@ import pytest
 from support.brokers.jvm import Jvm
 from support.brokers.real import ArtemisBroker, Broker, BrokerStartError, ClassicBroker
 from support.jms.peer import ALL_TYPES, JmsPeer, PeerError, PeerProcess, Typed
+from support.machine.processes import run_program
 from support.versions import CLASSIC_5, CLASSIC_6
 from support.waiting import eventually
 
@@ -371,9 +371,7 @@ def test_a_broker_ends_with_its_owner() -> None:
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    done = subprocess.run(
-        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False
-    )
+    done = run_program([sys.executable, "-c", script], env=environment)
     pid, *folders = done.stdout.split()
     eventually(lambda: not _lives(int(pid)), what="the broker ends with its owner")
     for folder in folders:

@@ -10,7 +10,6 @@ import pytest
 from support.brokers.real import ClassicBroker
 from support.jms.peer import ALL_TYPES, JmsMessage, JmsPeer
 from support.jms.redelivered import assert_not_early, assert_same_but, receipts, sidecar_properties
-from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar.process import SidecarProcess
 from support.waiting import eventually
 

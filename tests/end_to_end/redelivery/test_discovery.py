@@ -27,7 +27,6 @@ from support.links.artemis import ArtemisHarness
 from support.links.harness import LinkHarness
 from support.links.openwire import OpenWireHarness
 from support.links.stomp_artemis import StompArtemisHarness
-from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar.policy import write_policy
 from support.sidecar.process import SidecarProcess
 from support.waiting import PATIENCE_S, eventually

@@ -12,7 +12,6 @@ from support.brokers.real import ArtemisBroker
 from support.machine.ports import free_port
 from support.machine.proxy import Proxy
 from support.sidecar.listener import ListenerProcess, copy_keys, metric_at
-from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar.process import SidecarProcess
 from support.waiting import eventually
 from support.wires.stomp_peer import Frame, StompError, StompPeer

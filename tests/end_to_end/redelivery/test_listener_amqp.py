@@ -15,7 +15,6 @@ from support.brokers.real import ArtemisBroker, ClassicBroker
 from support.jms.peer import JmsPeer
 from support.machine.ports import free_port
 from support.sidecar.listener import ListenerProcess, copy_keys
-from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar.process import SidecarProcess
 from support.waiting import PATIENCE_S, eventually
 from support.wires.amqp_options import Anycast

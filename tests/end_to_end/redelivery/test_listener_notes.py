@@ -13,7 +13,6 @@ from proton.utils import BlockingConnection, BlockingReceiver
 
 from support.brokers.real import Broker, ClassicBroker
 from support.sidecar.listener import ListenerProcess, copy_keys
-from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar.process import SidecarProcess
 from support.waiting import PATIENCE_S, eventually
 from support.wires.amqp_options import Anycast, Multicast

@@ -13,7 +13,6 @@ import pytest
 from support.brokers.real import ArtemisBroker
 from support.machine.ports import free_port, is_open
 from support.sidecar.listener import copy_keys
-from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar.process import COMMAND, SidecarProcess
 from support.waiting import PATIENCE_S, eventually
 from support.wires.stomp_peer import StompPeer

@@ -14,7 +14,6 @@ from support.jms.ledger import altered, count
 from support.jms.message import JmsMessage
 from support.jms.peer import ALL_TYPES, FlakyConsumer, JmsPeer
 from support.jms.redelivered import receipts
-from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar.process import SidecarProcess
 from support.versions import CLASSIC_5, CLASSIC_6
 from support.waiting import eventually

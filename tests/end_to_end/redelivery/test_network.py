@@ -9,7 +9,6 @@ import pytest
 from support.brokers.broker_xml import classic_xml
 from support.brokers.real import ClassicBroker
 from support.jms.peer import JmsPeer
-from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar.policy import write_policy
 from support.sidecar.process import SidecarProcess
 from support.versions import CLASSIC_6

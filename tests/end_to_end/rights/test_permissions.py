@@ -8,7 +8,6 @@ import pytest
 from support.brokers.broker_xml import classic_xml
 from support.brokers.real import ClassicBroker
 from support.jms.peer import JmsPeer
-from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar.process import SidecarProcess
 from support.versions import CLASSIC_5, CLASSIC_6
 from support.waiting import eventually

@@ -14,7 +14,6 @@ from amqsidecar.model.destination import queue
 from support.brokers.broker_xml import artemis_xml
 from support.brokers.real import ArtemisBroker
 from support.jms.peer import JmsPeer
-from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar.policy import write_policy
 from support.sidecar.process import SidecarProcess
 from support.waiting import PATIENCE_S

@@ -18,7 +18,6 @@ from support.brokers.tls import EXPIRED, MUTUAL, PLAIN, TLS, TlsArtemis, TlsClas
 from support.jms.ledger import altered
 from support.jms.peer import JmsPeer
 from support.machine.certificates import PemFiles, Pki, encrypt_key
-from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar.policy import write_policy
 from support.sidecar.process import SidecarProcess
 from support.versions import CLASSIC_5, CLASSIC_6

@@ -15,7 +15,6 @@ from amqsidecar.errors import BrokerRefused, LinkLost
 from amqsidecar.wiring.links import LinkMaker
 from support.brokers.tokens import TokenArtemis
 from support.jms.peer import JmsPeer
-from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
 from support.sidecar.policy import write_policy
 from support.sidecar.process import SidecarProcess
 from support.waiting import eventually

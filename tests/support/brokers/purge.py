@@ -1,12 +1,12 @@
 """Empties a queue as a person does by a broker's management."""
 
-import subprocess
 from contextlib import closing
 
 from amqsidecar.brokers.artemis.management import ManagementQuestion
 from support import maven
 from support.brokers.artemis_manager import ArtemisManager
 from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
+from support.machine.processes import run_program
 from support.waiting import PATIENCE_S
 
 
@@ -42,5 +42,5 @@ def manage_artemis(broker: ArtemisBroker, question: ManagementQuestion) -> objec
 
 
 def _run(*command: str) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    done = run_program(command, timeout=PATIENCE_S)
     return done.stdout + done.stderr

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from support.deployment.kubernetes_programs import kubernetes_programs
+from support.machine.processes import run_program
 from support.waiting import eventually
 
 Manifest = dict[str, Any]
@@ -174,13 +175,10 @@ class Cluster:
         Raises:
             KubectlError: it ends with an error.
         """
-        done = subprocess.run(
+        done = run_program(
             [self._program("kubectl"), f"--kubeconfig={self.kubeconfig}", *arguments],
             input=given,
-            capture_output=True,
-            text=True,
             timeout=timeout_s,
-            check=False,
         )
         if done.returncode:
             raise KubectlError(f"kubectl {' '.join(arguments)}: {done.stdout}{done.stderr}")
@@ -226,7 +224,7 @@ class Cluster:
 
     def _ctr(self, *arguments: str) -> str:
         command = ["ctr", f"--address={self.socket}", "--namespace=k8s.io", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        return run_program(command, code=0).stdout
 
     def _program(self, name: str) -> str:
         return str(self._programs / name)

@@ -9,7 +9,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 import zipfile
@@ -24,6 +23,7 @@ from jsonschema.protocols import Validator
 from referencing import Registry
 from referencing.jsonschema import DRAFT7
 
+from support.machine.processes import run_program
 from support.maven import FetchError, cached, run_tool
 
 HELM = "3.22.0"
@@ -203,7 +203,7 @@ def helm(*arguments: str, values: Mapping[str, Any] | None = None) -> str:
         command = [str(helm_program()), *arguments, *given]
         # Why: it ends before collecting garbage pays.
         environment = {**os.environ, "GOGC": "off"}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        done = run_program(command, env=environment)
     if done.returncode:
         raise Refused(done.stdout + done.stderr)
     return done.stdout

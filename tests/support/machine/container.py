@@ -11,6 +11,7 @@ from typing import Self
 
 from support.deployment.image import run, storage
 from support.machine.ports import free_port
+from support.machine.processes import run_program
 from support.waiting import eventually
 
 USER_ID = 10001
@@ -42,12 +43,8 @@ def run_container(
         entrypoint: instead of that of the image.
     """
     other = ["--entrypoint", entrypoint] if entrypoint else []
-    return subprocess.run(
-        podman("run", "--rm", *_options(mounts or {}), *other, image, *command),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
+    return run_program(
+        podman("run", "--rm", *_options(mounts or {}), *other, image, *command), timeout=60
     )
 
 
@@ -117,13 +114,7 @@ class SidecarContainer:
 
     def execute(self, *command: str) -> subprocess.CompletedProcess[str]:
         """Run one more command in it."""
-        return subprocess.run(
-            podman("exec", self._id, *command),
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        return run_program(podman("exec", self._id, *command), timeout=60)
 
     def stop(self) -> int:
         """Send SIGTERM, and SIGKILL half a minute later; return the exit code."""
@@ -138,9 +129,7 @@ class SidecarContainer:
 
     def log(self) -> str:
         """Return what it wrote."""
-        done = subprocess.run(
-            podman("logs", self._id), capture_output=True, text=True, timeout=60, check=False
-        )
+        done = run_program(podman("logs", self._id), timeout=60)
         return done.stdout + done.stderr
 
     def __enter__(self) -> Self:

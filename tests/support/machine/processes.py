@@ -1,6 +1,7 @@
 """Processes of tests: start one or leave nothing of it behind, and wait for its end."""
 
 import subprocess
+from collections.abc import Sequence
 from typing import Any, Protocol, Self, TypeVar
 
 
@@ -24,6 +25,26 @@ def started(server: ServerT) -> ServerT:
     except BaseException:
         server.close()
         raise
+
+
+def run_program(
+    command: Sequence[object], *, code: int | None = None, **options: Any
+) -> "subprocess.CompletedProcess[str]":
+    """Run a program to its end, and return what it printed as text.
+
+    Args:
+        code: the exit code it must end with; None = any.
+        options: further ones of `subprocess.run`.
+
+    Raises:
+        AssertionError: it ended with another exit code; the text has its output.
+    """
+    done = subprocess.run(
+        [str(part) for part in command], capture_output=True, text=True, check=False, **options
+    )
+    printed = f"{done.args}: {done.returncode}\n{done.stdout}{done.stderr}"
+    assert code in (None, done.returncode), printed
+    return done
 
 
 def wait_or_kill(process: "subprocess.Popen[Any]", within_s: float) -> None:

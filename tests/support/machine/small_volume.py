@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from support.machine.processes import run_program
+
 NEEDED = "needs a root that may mount a tmpfs"
 
 
@@ -51,7 +53,7 @@ def small_volume(folder: Path, mib: int) -> Iterator[SmallVolume]:
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", f"size={mib}m,mode=0755", "tmpfs", str(folder)]
     try:
-        done = subprocess.run(mount, capture_output=True, text=True, check=False)
+        done = run_program(mount)
     except FileNotFoundError:
         pytest.skip(NEEDED)
     if done.returncode != 0:

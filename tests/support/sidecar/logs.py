@@ -9,7 +9,7 @@ from support.sidecar.process import STARTED
 
 @pytest.fixture(autouse=True)
 def show_sidecar_logs() -> Iterator[None]:
-    """Show with a failed test what sidecars logged during it; import it into a test module."""
+    """Show with a failed test what sidecars logged during it."""
     before = {sidecar: len(sidecar.log()) for sidecar in STARTED}
     yield
     for sidecar in STARTED:

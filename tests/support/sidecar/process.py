@@ -18,6 +18,7 @@ from amqsidecar.cli.opened import opened_view
 from amqsidecar.clock import SystemClock
 from amqsidecar.config.load import load_config
 from amqsidecar.operations.browse import Status, read_status
+from support.machine.processes import run_program
 from support.sidecar import forked
 from support.sidecar.forked import ForkedProcess
 from support.waiting import PATIENCE_S, eventually
@@ -170,14 +171,7 @@ class SidecarProcess:
     ) -> subprocess.CompletedProcess[str]:
         if self.program == FORKED:
             return forked.run(arguments, timeout=_COMMAND_S, env=environ)
-        return subprocess.run(
-            [*self.program, *arguments],
-            capture_output=True,
-            text=True,
-            timeout=_COMMAND_S,
-            check=False,
-            env=environ,
-        )
+        return run_program([*self.program, *arguments], timeout=_COMMAND_S, env=environ)
 
     def json_command(self, *arguments: str) -> Any:
         """Run another command with JSON output, and return that output.

@@ -5,7 +5,6 @@ import os
 import pwd
 import re
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -36,6 +35,7 @@ from amqsidecar.model.schedule import RowFilter, RowState, RowView, first_redeli
 from amqsidecar.operations import preview, words
 from amqsidecar.operations.timeline import DESCRIPTIONS
 from amqsidecar.stores.sqlite.store import SqliteStore
+from support.machine.processes import run_program
 from support.stores.rows import taken_row, took
 from support.web.console_store import dead, keep
 
@@ -301,18 +301,9 @@ def test_the_installed_program_runs_and_starts_light() -> None:
         "assert not heavy, heavy\n"
         "sys.exit(code)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    done = run_program([sys.executable, "-c", code], timeout=60, code=0)
     assert done.stdout.endswith(f"\namqsidecar {__version__}\n")
-    done = subprocess.run(
-        [sys.executable, "-m", "amqsidecar", "nonsense"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = run_program([sys.executable, "-m", "amqsidecar", "nonsense"], timeout=60)
     assert (done.returncode, done.stdout) == (2, "")
     assert "No such command 'nonsense'" in done.stderr
 
@@ -334,9 +325,7 @@ def test_help_of_run_imports_no_work() -> None:
 def test_a_reader_that_leaves_early_is_no_failure(cli: Cli) -> None:
     program = f"{sys.executable} -m amqsidecar list --set store.url=sqlite://{cli.path}"
     script = f"set -o pipefail; {program} | true"
-    done = subprocess.run(
-        ["bash", "-c", script], capture_output=True, text=True, timeout=60, check=False
-    )
+    done = run_program(["bash", "-c", script], timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -1,7 +1,6 @@
 """Few packed bytes that unpack to many are an error, and never fill the memory."""
 
 import re
-import subprocess
 import sys
 import zlib
 from pathlib import Path
@@ -13,6 +12,7 @@ from amqsidecar.errors import StoreUnavailable
 from amqsidecar.model.event import Received
 from amqsidecar.stores import packing
 from amqsidecar.stores.packing import DEFLATED, pack_events, unpack_events, unpack_message
+from support.machine.processes import run_program
 from support.stores.rows import taken_row, took
 from support.stores.unsynced import UnsyncedStore
 from support.virtual_clock import VirtualClock
@@ -56,9 +56,7 @@ def bomb(path: Path, text: bytes, megabytes: int) -> int:
 
 def read(path: Path) -> tuple[str, float]:
     """Return what the history of the message is, and the peak of its reader in MiB."""
-    done = subprocess.run(
-        [sys.executable, "-c", READ, str(path), ID], capture_output=True, text=True, check=True
-    )
+    done = run_program([sys.executable, "-c", READ, str(path), ID], code=0)
     found = re.search(r"VmHWM:\s+(\d+) kB", done.stdout)
     assert found is not None
     return done.stdout.splitlines()[0], int(found[1]) / 1024

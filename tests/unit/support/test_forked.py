@@ -9,6 +9,7 @@ import pytest
 
 from amqsidecar import __version__
 from support.machine.ports import free_port
+from support.machine.processes import run_program
 from support.sidecar import forked
 from support.sidecar.process import COMMAND
 from support.waiting import PATIENCE_S
@@ -22,15 +23,7 @@ from support.waiting import PATIENCE_S
 def test_it_prints_and_ends_as_the_command_does(arguments: list[str], tmp_path: Path) -> None:
     environ = {"AMQSIDECAR_STORE__URL": "sqlite:///elsewhere.db", "LANG": "C.UTF-8"}
     one = forked.run(arguments, timeout=PATIENCE_S, env=environ, cwd=tmp_path)
-    other = subprocess.run(
-        [*COMMAND, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-        env=environ,
-        cwd=tmp_path,
-    )
+    other = run_program([*COMMAND, *arguments], timeout=PATIENCE_S, env=environ, cwd=tmp_path)
     assert (one.returncode, one.stdout, one.stderr) == (
         other.returncode,
         other.stdout,

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from support.machine.processes import run_program
+
 BUILD = Path(__file__).parents[3] / "deploy" / "image" / "build"
 BY_DIGEST = f"python:3.11-slim-bookworm@sha256:{'a' * 64}"
 
@@ -14,13 +16,7 @@ def build(**variables: str) -> "subprocess.CompletedProcess[str]":
     """Run it with an engine that prints its arguments."""
     unset = {"BASE", "BUILDER", "RELEASE"}
     kept = {name: value for name, value in os.environ.items() if name not in unset}
-    return subprocess.run(
-        [str(BUILD)],
-        env={**kept, "ENGINE": "echo", **variables},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return run_program([str(BUILD)], env={**kept, "ENGINE": "echo", **variables})
 
 
 def test_a_base_by_digest_is_handed_on_and_labelled() -> None:

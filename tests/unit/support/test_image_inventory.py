@@ -11,6 +11,7 @@ import pytest
 
 from amqsidecar import __version__
 from support.deployment.cyclonedx import cyclonedx_schema
+from support.machine.processes import run_program
 
 IMAGE = Path(__file__).parents[3] / "deploy" / "image"
 DPKG = """\
@@ -35,7 +36,7 @@ PACKAGES = ("amqsidecar", "psycopg", "psycopg-binary", "uvicorn")
 def run(folder: Path) -> subprocess.CompletedProcess[str]:
     """Run it on a folder's packages."""
     command = [sys.executable, str(IMAGE / "inventory.py"), str(folder), str(folder / "packages")]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return run_program(command)
 
 
 def inventory_of_debian() -> list[dict[str, str]]:
@@ -44,13 +45,8 @@ def inventory_of_debian() -> list[dict[str, str]]:
         "import inventory, json, sys; "
         "print(json.dumps(list(inventory.debian_components(sys.stdin.read()))))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        input=DPKG,
-        env={"PYTHONPATH": str(IMAGE)},
-        capture_output=True,
-        text=True,
-        check=True,
+    done = run_program(
+        [sys.executable, "-c", code], input=DPKG, env={"PYTHONPATH": str(IMAGE)}, code=0
     )
     found: list[dict[str, str]] = json.loads(done.stdout)
     return found

@@ -1,12 +1,12 @@
 """Tests that lack a program are skipped with one line each, and fail where all must run."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from support.machine.processes import run_program
 from support.needs import MUST_RUN, NEEDS, Need, missing, summary
 
 BROWSER_TESTS = "tests/end_to_end/operators/test_console_browser.py"
@@ -32,7 +32,7 @@ def test_each_mark_that_needs_a_program_is_known(pytestconfig: pytest.Config) ->
 @pytest.mark.parametrize(("must_run", "code"), [("", 0), ("1", 1)])
 def test_a_machine_without_chromium_skips_and_ci_fails(must_run: str, code: int) -> None:
     programs = str(Path(sys.executable).parent)
-    done = subprocess.run(
+    done = run_program(
         [
             sys.executable,
             "-m",
@@ -43,9 +43,6 @@ def test_a_machine_without_chromium_skips_and_ci_fails(must_run: str, code: int)
         ],
         cwd=ROOT,
         env={**os.environ, "PATH": programs, MUST_RUN: must_run},
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert done.returncode == code, done.stdout
     assert ("tests need Chromium" in done.stdout) == (not must_run)

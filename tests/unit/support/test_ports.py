@@ -2,11 +2,11 @@
 
 import os
 import socket
-import subprocess
 import sys
 from pathlib import Path
 
 from support.machine.ports import free_port, is_open
+from support.machine.processes import run_program
 
 
 def given_elsewhere(port: int) -> str:
@@ -17,9 +17,7 @@ def given_elsewhere(port: int) -> str:
         "print(ports.free_port())\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    done = subprocess.run(
-        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False
-    )
+    done = run_program([sys.executable, "-c", script], env=environment)
     return (done.stdout + done.stderr).splitlines()[-1]
 
 
