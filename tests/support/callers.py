@@ -1,6 +1,9 @@
 """Which files of the product call a function."""
 
 import ast
+from collections import defaultdict
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 import amqsidecar
@@ -10,12 +13,15 @@ _PACKAGE = Path(amqsidecar.__file__).parent
 
 def calls(name: str) -> set[str]:
     """Return the files that call a function or method of a name."""
-    found = set()
+    return _files_by_name()[name]
+
+
+@cache
+def _files_by_name() -> Mapping[str, set[str]]:
+    found = defaultdict[str, set[str]](set)
     for file in _PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.Call):
-                called = node.func
-                text = called.attr if isinstance(called, ast.Attribute) else ""
-                if name in (text, getattr(called, "id", "")):
-                    found.add(file.relative_to(_PACKAGE).as_posix())
+            match node:
+                case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)):
+                    found[name].add(file.relative_to(_PACKAGE).as_posix())
     return found

@@ -33,14 +33,7 @@ def test_each_mark_that_needs_a_program_is_known(pytestconfig: pytest.Config) ->
 def test_a_machine_without_chromium_skips_and_ci_fails(must_run: str, code: int) -> None:
     programs = str(Path(sys.executable).parent)
     done = run_program(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-x",
-            "tests/end_to_end/operators/test_console_browser.py",
-        ],
+        [sys.executable, "-m", "pytest", "-q", "-x", BROWSER_TESTS],
         cwd=ROOT,
         env={**os.environ, "PATH": programs, MUST_RUN: must_run},
     )
