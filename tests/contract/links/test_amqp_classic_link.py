@@ -196,7 +196,7 @@ def test_openwire_messages_come_back_whole_and_die_again(
     for before, after in zip(never_failed, found, strict=True):
         assert differences(before, after, *OURS, *MAPPED) == ["JMSRedelivered: False != True"]
         assert after.properties["amqsidecarRedeliveryCount"] == ["Integer", 2]
-        assert after.properties["redeliveryDelay"] == ["Long", 1000]
+        assert after.properties["redeliveryDelay"] == ["Long", 5000]
         assert after.value("amqsidecarOriginalMessageId") in ids
         assert after.message_id not in ids
         assert after.delivery_count == 3

@@ -149,7 +149,7 @@ def test_all_jms_types_come_back_as_if_they_had_never_failed(
         assert one.headers["JMSTimestamp"] == message.headers["JMSTimestamp"]
         assert one.properties["amqsidecarOriginalMessageId"] == ["String", message.message_id]
         assert one.properties["amqsidecarRedeliveryCount"] == ["Integer", 1]
-        assert one.properties["redeliveryDelay"] == ["Long", 1000]
+        assert one.properties["redeliveryDelay"] == ["Long", 5000]
         assert one.message_id != message.message_id
 
 

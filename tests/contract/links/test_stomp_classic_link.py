@@ -203,7 +203,7 @@ def test_text_and_bytes_come_back_as_they_were_sent(
         assert not one.differences(back, without_headers=ignored, without_properties=OURS)
         assert back.value("amqsidecarOriginalMessageId") == one.message_id
         assert (back.value("amqsidecarRedeliveryId"), back.delivery_count) == ("r-1", 2)
-        assert back.value("redeliveryDelay") == "1500"
+        assert back.value("redeliveryDelay") == "5000"
     assert left(link) == {}
 
 

@@ -67,6 +67,6 @@ def resend_of(message: bytes, **changes: Any) -> Resend:
         "is_final": False,
         "redelivery_id": "r-1",
         "redelivery_count": 1,
-        "redelivery_delay_ms": 1000,
+        "redelivery_delay_ms": 5000,
     }
     return Resend(**(values | changes))

@@ -60,7 +60,7 @@ def read(encoded: bytes, *, expires: bool = False) -> Provenance:
     )
 
 
-resend = partial(resend_of, redelivery_id="id", redelivery_delay_ms=5000)
+resend = partial(resend_of, redelivery_id="id")
 
 
 # Provenance

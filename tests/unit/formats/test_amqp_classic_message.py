@@ -58,7 +58,7 @@ def read(encoded: bytes) -> Provenance:
     )
 
 
-resend = partial(resend_of, redelivery_count=3, redelivery_delay_ms=5000)
+resend = partial(resend_of, redelivery_count=3)
 
 
 def sent(message: bytes, *, is_native_wire: bool = False, **changes: Any) -> Message:
