@@ -51,7 +51,6 @@ class AmqpArtemisHarness(ArtemisHarness):
         return AmqpConnection(self.broker.endpoint("PORT"), SystemClock(), name)
 
     def make_link(self, instance: str) -> AmqpArtemisLink:
-        """Return a link that is not opened."""
         return AmqpArtemisLink(
             AmqpArtemisSettings(
                 self.broker.endpoint("PORT"), clock=SystemClock(), instance=instance
@@ -59,7 +58,6 @@ class AmqpArtemisHarness(ArtemisHarness):
         )
 
     def put_dead_letters(self, origin: str, n: int, *, size_bytes: int = 100) -> list[str]:
-        """Make `n` persistent text messages die in queue `origin`; return their ids in order."""
         ids = [f"{origin}-{number}" for number in range(n)]
         self.send(
             origin,
@@ -89,11 +87,9 @@ class AmqpArtemisHarness(ArtemisHarness):
         _close(connection, sender)
 
     def forward(self, queue_name: str, to: str) -> None:
-        """Send on all that a queue holds, as an application does that copies the properties."""
         self.send(to, copies_of(self.drain_raw(queue_name)))
 
     def drain(self, queue_name: str) -> list[Drained]:
-        """Consume and return all that a queue holds."""
         return [drained(encoded) for encoded in self.drain_raw(queue_name)]
 
     def drain_raw(self, queue_name: str) -> list[bytes]:
@@ -121,14 +117,12 @@ class AmqpArtemisHarness(ArtemisHarness):
         return found
 
     def drop(self, link: LookSession) -> None:
-        """Cut the link's connection without a word, as a crash does."""
         assert isinstance(link, AmqpArtemisTake)
         peer = link._connection._socket
         assert peer is not None
         peer.shutdown(2)
 
     def close(self) -> None:
-        """Close the harness's own connections."""
         self._connection.close()
         super().close()
 

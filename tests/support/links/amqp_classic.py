@@ -32,7 +32,6 @@ class AmqpClassicHarness(ClassicHarness):
     allowed_losses: frozenset[Loss] = frozenset()
 
     def make_link(self, instance: str, names: DeadLetterNames = NO_NAMES) -> AmqpClassicLink:
-        """Return a link that is not opened."""
         return AmqpClassicLink(
             AmqpClassicSettings(
                 self.broker.endpoint(self.port),
@@ -49,7 +48,6 @@ class AmqpClassicHarness(ClassicHarness):
         return IntakeQueue(queue(self.dead_letter_queue), origin=queue(f"{self.prefix}.orders"))
 
     def drop(self, link: LookSession) -> None:
-        """Cut the link's connection without a word, as a crash does."""
         assert isinstance(link, AmqpClassicTake)
         peer = link._connection._socket
         assert peer is not None
@@ -112,12 +110,10 @@ class AmqpClassicNativeHarness(AmqpClassicHarness):
         self.send_amqp(self.dead_letter_queue, self.drain_amqp(queue_name))
 
     def forward(self, queue_name: str, to: str) -> None:
-        """Send on all that a queue holds, as an application does that copies the properties."""
         copies = [bytes(one.encode()) for one in copies_of(self.drain_amqp(queue_name))]
         self.send_amqp(to, copies)
 
     def drain(self, queue_name: str) -> list[Drained]:
-        """Consume and return all that a queue holds."""
         return [drained(encoded) for encoded in self.drain_amqp(queue_name)]
 
     def drain_amqp(self, queue_name: str) -> list[bytes]:
@@ -140,7 +136,6 @@ class AmqpClassicNativeHarness(AmqpClassicHarness):
         return found
 
     def close(self) -> None:
-        """Close the harness's own connections."""
         self.connection.close()
         super().close()
 

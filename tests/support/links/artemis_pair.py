@@ -70,7 +70,6 @@ class PairOfCoreHarness(CoreArtemisHarness):
     name = "artemis-pair-core"
 
     def make_link(self, instance: str) -> ArtemisPairLink:  # type: ignore[override]
-        """Return a link that is not opened."""
         return pair_link(self.broker, instance)
 
     def drop(self, link: LookSession) -> None:
@@ -84,7 +83,6 @@ class PairOfAmqpHarness(AmqpArtemisHarness):
     name = "artemis-pair-amqp"
 
     def make_link(self, instance: str) -> ArtemisPairLink:  # type: ignore[override]
-        """Return a link that is not opened."""
         return pair_link(self.broker, instance)
 
     def drop(self, link: LookSession) -> None:

@@ -65,7 +65,6 @@ class CoreArtemisHarness(ArtemisHarness):
         selector: str = MADE_BY_OTHERS,
         crash_point: CrashPoint = no_crash,
     ) -> CoreArtemisLink:
-        """Return a link that is not opened."""
         return CoreArtemisLink(
             CoreArtemisSettings(
                 self.broker.endpoint("PORT"),
@@ -77,7 +76,6 @@ class CoreArtemisHarness(ArtemisHarness):
         )
 
     def put_dead_letters(self, origin: str, n: int, *, size_bytes: int = 100) -> list[str]:
-        """Make `n` persistent text messages die in queue `origin`; return their ids in order."""
         ids = [f"{origin}-{number}" for number in range(n)]
         self.put([text_message(origin, one.ljust(size_bytes, "."), testId=one) for one in ids])
         self.kill(origin)
@@ -98,7 +96,6 @@ class CoreArtemisHarness(ArtemisHarness):
         self.session.commit()
 
     def forward(self, queue_name: str, to: str) -> None:
-        """Send on all that a queue holds, as an application does that copies the properties."""
         copies = []
         for message in self.drain_core(queue_name):
             copy = text_message(to, "")
@@ -106,7 +103,6 @@ class CoreArtemisHarness(ArtemisHarness):
         self.put(copies)
 
     def drain(self, queue_name: str) -> list[Drained]:
-        """Consume and return all that a queue holds."""
         found = []
         for message in self.drain_core(queue_name):
             values = {
@@ -148,6 +144,5 @@ class CoreArtemisHarness(ArtemisHarness):
         return [one.message._replace(body=body) for one, body in zip(found, bodies, strict=True)]
 
     def drop(self, link: LookSession) -> None:
-        """Cut the link's connection without a word, as a crash does."""
         assert isinstance(link, CoreArtemisTake)
         link._connection._socket.shutdown(2)

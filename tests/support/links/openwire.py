@@ -2,9 +2,8 @@
 
 import struct
 import uuid
-from abc import ABC, abstractmethod
 
-from amqsidecar.broker import IntakeQueue, Link, LookSession
+from amqsidecar.broker import IntakeQueue, LookSession
 from amqsidecar.brokers.classic.link_settings import ClassicLinkSettings
 from amqsidecar.brokers.openwire.connection import OpenWireConnection
 from amqsidecar.brokers.openwire.consumers import MessageHandle, OpenWireConsumers, ack_fields
@@ -16,14 +15,14 @@ from amqsidecar.formats import openwire_codec as codec
 from amqsidecar.formats.openwire_dead_letter import read_dead_letter
 from amqsidecar.model.destination import Destination, DestinationKind, queue
 from support.brokers.real import Broker
-from support.links.harness import Drained
+from support.links.harness import Drained, LinkHarness
 from support.wires import openwire as wire
 from support.wires.openwire import WireMessage
 
 CAUSE = "java.lang.Throwable: Delivery[1] exceeds redelivery policy limit:..., cause:null"
 
 
-class ClassicHarness(ABC):
+class ClassicHarness(LinkHarness):
     """Own dead-letter queue per prefix; OpenWire clients send dead letters as the broker would."""
 
     name: str
@@ -45,10 +44,6 @@ class ClassicHarness(ABC):
         self._connection.call(codec.PRODUCER_INFO, producer)
         self._consumers = OpenWireConsumers(self._connection, SystemClock())
 
-    @abstractmethod
-    def make_link(self, instance: str) -> Link:
-        """Return a link that is not opened."""
-
     def put_dead_letters(self, origin: str, n: int, *, size_bytes: int = 100) -> list[str]:
         """Put `n` dead letters of queue `origin` into the dead-letter queue; return their ids."""
         ids = [f"{origin}-{number}" for number in range(n)]
@@ -66,13 +61,11 @@ class ClassicHarness(ABC):
         return ids
 
     def kill(self, queue_name: str) -> None:
-        """Make dead letters of all that a queue holds."""
         found = self.drain_raw(queue_name)
         dead = [one.with_(original_destination=(wire.QUEUE, queue_name)) for one in found]
         self._send_dead(dead, keeps_ids=True)
 
     def forward(self, queue_name: str, to: str) -> None:
-        """Send on all that a queue holds, as an application does that copies the properties."""
         now_ms = SystemClock().now_ms()
         self.send(
             [
@@ -115,11 +108,9 @@ class ClassicHarness(ABC):
         assert self._connection.answers(numbers) == [None] * len(numbers)
 
     def intake(self) -> IntakeQueue:
-        """Return the dead-letter queue in which they are."""
         return IntakeQueue(queue(self.dead_letter_queue))
 
     def drain(self, queue_name: str) -> list[Drained]:
-        """Consume and return all that a queue holds."""
         drained = []
         for one in self.drain_raw(queue_name):
             properties = wire.read_properties(one.properties)
@@ -156,7 +147,6 @@ class ClassicHarness(ABC):
         return len(self._consumers.browse(queue(queue_name), 400))
 
     def exists(self, queue_name: str) -> bool:
-        """Return whether the broker has a queue of that name."""
         watch = OpenWireQueueWatch(self._consumers, ".exhausted")
         return bool(watch.existing(IntakeQueue(queue(queue_name))))
 
@@ -164,12 +154,7 @@ class ClassicHarness(ABC):
         """Return a destination to which the broker refuses sends."""
         return Destination(DestinationKind.TEMP_QUEUE, "ID:gone-1-1-0:1:1")
 
-    @abstractmethod
-    def drop(self, link: LookSession) -> None:
-        """Cut the link's connection without a word, as a crash does."""
-
     def close(self) -> None:
-        """Close the harness's own connections."""
         self._connection.close()
 
 
@@ -179,7 +164,6 @@ class OpenWireHarness(ClassicHarness):
     name = "openwire-classic"
 
     def make_link(self, instance: str) -> OpenWireLink:
-        """Return a link that is not opened."""
         return OpenWireLink(
             ClassicLinkSettings(
                 self.broker.endpoint("OPENWIRE_PORT"),
@@ -189,6 +173,5 @@ class OpenWireHarness(ClassicHarness):
         )
 
     def drop(self, link: LookSession) -> None:
-        """Cut the link's connection without a word, as a crash does."""
         assert isinstance(link, OpenWireTake)
         link._connection._socket.shutdown(2)

@@ -40,7 +40,6 @@ class StompArtemisHarness(ArtemisHarness):
         crash_point: CrashPoint = no_crash,
         allowed_losses: Collection[Loss] = (),
     ) -> StompArtemisLink:
-        """Return a link that is not opened."""
         return StompArtemisLink(
             StompArtemisSettings(
                 self.broker.endpoint("PORT"),
@@ -52,7 +51,6 @@ class StompArtemisHarness(ArtemisHarness):
         )
 
     def put_dead_letters(self, origin: str, n: int, *, size_bytes: int = 100) -> list[str]:
-        """Make `n` persistent text messages die in queue `origin`; return their ids in order."""
         ids = [f"{origin}-{number}" for number in range(n)]
         for one in ids:
             self.put(origin, one.ljust(size_bytes, ".").encode(), testId=one)
@@ -77,7 +75,6 @@ class StompArtemisHarness(ArtemisHarness):
         ]
 
     def forward(self, queue_name: str, to: str) -> None:
-        """Send on all that a queue holds, as an application does that copies the properties."""
         peer = JmsPeer.of(self.broker, "core")
         peer.forward(queue_name, to, self.depth(queue_name), copies=True)
 
@@ -116,7 +113,6 @@ class StompArtemisHarness(ArtemisHarness):
         return True
 
     def close(self) -> None:
-        """Close the harness's own connections."""
         self.peer.close()
         super().close()
 

@@ -25,7 +25,6 @@ class StompClassicHarness(ClassicHarness):
     def make_link(
         self, instance: str, *, allowed: frozenset[Loss] = frozenset(), **options: Any
     ) -> StompClassicLink:
-        """Return a link that is not opened."""
         return StompClassicLink(
             StompClassicSettings(
                 self.broker.endpoint("STOMP_PORT"),
@@ -47,7 +46,6 @@ class StompClassicHarness(ClassicHarness):
         ]
 
     def drop(self, link: LookSession) -> None:
-        """Cut the link's connection without a word, as a crash does."""
         assert isinstance(link, StompClassicTake)
         link._connection._transport.socket.shutdown(2)
 
