@@ -23,19 +23,12 @@ from uuid import uuid4
 
 from amqsidecar.brokers.artemis.management import ManagementQuestion
 from amqsidecar.engine.crash_points import ACCEPTING
-from support.brokers.broker_xml import STOCK_ADDRESS_SETTINGS
+from support.brokers.broker_xml import STOCK_ADDRESS_SETTINGS, attempts_without_limit
 from support.brokers.real import ArtemisBroker
 from support.links.cycles import resend
 from support.links.stomp_artemis import StompArtemisHarness
 
-SETTINGS = (
-    STOCK_ADDRESS_SETTINGS
-    + """
-<address-setting match="kills.DLQ">
-  <max-delivery-attempts>-1</max-delivery-attempts>
-</address-setting>
-"""
-)
+SETTINGS = STOCK_ADDRESS_SETTINGS + attempts_without_limit("kills.DLQ")
 TRACED = ("org.apache.activemq.artemis.core.server.impl.ServerConsumerImpl",)
 
 _CYCLE_MAX = 5

@@ -23,7 +23,7 @@ from amqsidecar.formats.stomp_frame import MESSAGE_BYTES_MAX
 from amqsidecar.model.destination import queue, topic
 from amqsidecar.model.left_behind import Loss
 from amqsidecar.wiring.app import CRASH_POINT_VARIABLE
-from support.brokers.broker_xml import STOCK_ADDRESS_SETTINGS
+from support.brokers.broker_xml import STOCK_ADDRESS_SETTINGS, attempts_without_limit
 from support.brokers.real import ArtemisBroker, Broker
 from support.jms.peer import ALL_TYPES, JmsPeer
 from support.links import cycles
@@ -39,15 +39,7 @@ from support.wires.stomp_peer import StompPeer
 
 pytestmark = pytest.mark.broker
 
-# As the README asks for: what is in hand when a sidecar dies counts as a failed delivery.
-SETTINGS = (
-    STOCK_ADDRESS_SETTINGS
-    + """
-<address-setting match="DLQ">
-  <max-delivery-attempts>-1</max-delivery-attempts>
-</address-setting>
-"""
-)
+SETTINGS = STOCK_ADDRESS_SETTINGS + attempts_without_limit("DLQ")
 STRINGS = {"plain": "no number", "odd": "hé €: \\ \n\r.", "spaces": "  two  "}
 LEFT_BEHIND_ROUNDS = 13
 

@@ -14,7 +14,7 @@ import pytest
 
 from amqsidecar.brokers.artemis.management import ManagementQuestion
 from amqsidecar.wiring.app import CRASH_POINT_VARIABLE
-from support.brokers.broker_xml import STOCK_ADDRESS_SETTINGS
+from support.brokers.broker_xml import STOCK_ADDRESS_SETTINGS, attempts_without_limit
 from support.brokers.purge import manage_artemis, purge
 from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
 from support.jms.ledger import Count, altered, count
@@ -39,10 +39,7 @@ ARTEMIS_SETTINGS = """
 <address-setting match="new.#">
   <max-delivery-attempts>-1</max-delivery-attempts>
 </address-setting>
-<address-setting match="DLQ">
-  <max-delivery-attempts>-1</max-delivery-attempts>
-</address-setting>
-"""
+""" + attempts_without_limit("DLQ")
 
 
 def policy_text(kind: str, redeliveries: int, delay_ms: int) -> str:

@@ -7,6 +7,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from amqsidecar.wiring.app import CRASH_POINT_VARIABLE
+from support.brokers.broker_xml import attempts_without_limit
 from support.brokers.real import ArtemisBroker
 from support.jms.peer import JmsPeer
 from support.sidecar.process import SidecarProcess
@@ -21,10 +22,7 @@ SETTINGS = """
       <dead-letter-address>DLQ</dead-letter-address>
       <max-delivery-attempts>1</max-delivery-attempts>
     </address-setting>
-    <address-setting match="DLQ">
-      <max-delivery-attempts>-1</max-delivery-attempts>
-    </address-setting>
-"""
+""" + attempts_without_limit("DLQ")
 
 
 def test_a_draining_sidecar_is_alive_and_ends_in_time(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from support.brokers.broker_xml import STOCK_ADDRESS_SETTINGS, classic_xml
+from support.brokers.broker_xml import STOCK_ADDRESS_SETTINGS, attempts_without_limit, classic_xml
 from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
 from support.jms.ledger import altered, count
 from support.jms.peer import ALL_TYPES, FlakyConsumer, JmsPeer, SteadyProducer
@@ -66,14 +66,12 @@ address_settings:
 # Why so long: Artemis keeps what it handed to a client that it lost for a minute.
 PATIENCE_S = 150
 OPTIONS = ("cycle.max_messages=10", "intake.backlog=process", "broker.connect_timeout_s=5")
-# As the README asks for: what is in hand when a link is lost counts as a failed delivery.
-ARTEMIS_SETTINGS = """
-<address-setting match="DLQ">
-  <dead-letter-address>DLQ</dead-letter-address>
-  <max-delivery-attempts>-1</max-delivery-attempts>
-</address-setting>
+ARTEMIS_SETTINGS = (
+    attempts_without_limit("DLQ")
+    + """
 <address-setting match="core.#"><max-delivery-attempts>1</max-delivery-attempts></address-setting>
 """
+)
 ARTEMIS_PAIR = """
 <connectors>
   <connector name="self">tcp://127.0.0.1:{own}</connector>

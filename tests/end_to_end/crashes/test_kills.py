@@ -16,7 +16,11 @@ import pytest
 
 from amqsidecar.engine import crash_points
 from amqsidecar.wiring.app import CRASH_POINT_VARIABLE
-from support.brokers.broker_xml import ARTEMIS_ACCEPTORS, STOCK_ADDRESS_SETTINGS
+from support.brokers.broker_xml import (
+    ARTEMIS_ACCEPTORS,
+    STOCK_ADDRESS_SETTINGS,
+    attempts_without_limit,
+)
 from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
 from support.jms.ledger import altered, count
 from support.jms.message import JmsMessage
@@ -55,13 +59,7 @@ address_settings:
 """
 # Why: small cycles, so that a run has many; small time-outs, so that a frozen one is soon given up.
 OPTIONS = ("cycle.max_messages=20", "intake.backlog=process", "broker.idle_timeout_s=2")
-# As the README asks for: what is in hand when a sidecar dies counts as a failed delivery.
-ARTEMIS_SETTINGS = """
-<address-setting match="DLQ">
-  <dead-letter-address>DLQ</dead-letter-address>
-  <max-delivery-attempts>-1</max-delivery-attempts>
-</address-setting>
-"""
+ARTEMIS_SETTINGS = attempts_without_limit("DLQ")
 
 
 # Why one attempt: a Core client can't give a message up at once. Tokens keep the stock ten.

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from support.brokers.broker_xml import STOCK_ADDRESS_SETTINGS
+from support.brokers.broker_xml import STOCK_ADDRESS_SETTINGS, attempts_without_limit
 from support.brokers.real import ArtemisBroker
 from support.jms.message import NOT_COMPARED, JmsMessage
 from support.jms.peer import JmsPeer
@@ -26,12 +26,7 @@ MESSAGES = 40
 FULL_BYTES = 20_000
 SETTINGS = (
     STOCK_ADDRESS_SETTINGS
-    + f"""
-<address-setting match="DLQ">
-  <dead-letter-address>DLQ</dead-letter-address>
-  <max-delivery-attempts>-1</max-delivery-attempts>
-</address-setting>
-<address-setting match="blocked.#">
+    + f"""{attempts_without_limit("DLQ")}<address-setting match="blocked.#">
   <dead-letter-address>DLQ</dead-letter-address>
   <address-full-policy>BLOCK</address-full-policy>
   <max-size-bytes>{FULL_BYTES}</max-size-bytes>

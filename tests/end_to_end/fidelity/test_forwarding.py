@@ -13,6 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from amqsidecar.brokers.artemis.management import ManagementQuestion
+from support.brokers.broker_xml import attempts_without_limit
 from support.brokers.purge import manage_artemis
 from support.brokers.real import ArtemisBroker, Broker
 from support.jms.message import JmsMessage
@@ -30,10 +31,7 @@ SETTINGS = """
       <dead-letter-address>DLQ</dead-letter-address>
       <max-delivery-attempts>1</max-delivery-attempts>
     </address-setting>
-    <address-setting match="DLQ">
-      <max-delivery-attempts>-1</max-delivery-attempts>
-    </address-setting>
-"""
+""" + attempts_without_limit("DLQ")
 WIRES = {
     "artemis over AMQP": ("artemis", "amqp_url"),
     "artemis over Core": ("artemis", "core_url"),

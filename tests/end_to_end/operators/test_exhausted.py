@@ -15,7 +15,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from amqsidecar.engine import crash_points
 from amqsidecar.wiring.app import CRASH_POINT_VARIABLE
-from support.brokers.broker_xml import STOCK_ADDRESS_SETTINGS
+from support.brokers.broker_xml import STOCK_ADDRESS_SETTINGS, attempts_without_limit
 from support.brokers.purge import purge
 from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
 from support.brokers.web_console import ConsoleBroker
@@ -50,16 +50,7 @@ address_settings:
     max_delivery_attempts: 2
     redelivery_delay_ms: 100
 """
-# As the README asks for: what is in hand when a sidecar dies counts as a failed delivery.
-ARTEMIS_SETTINGS = """
-<address-setting match="DLQ">
-  <dead-letter-address>DLQ</dead-letter-address>
-  <max-delivery-attempts>-1</max-delivery-attempts>
-</address-setting>
-<address-setting match="DLQ.exhausted">
-  <max-delivery-attempts>-1</max-delivery-attempts>
-</address-setting>
-"""
+ARTEMIS_SETTINGS = attempts_without_limit("DLQ", "DLQ.exhausted")
 KEEP = "redelivery.exhausted=keep"
 
 

@@ -18,7 +18,7 @@ from amqsidecar.engine.crash_points import JOURNAL_NAMES
 from amqsidecar.journals.folder import LocalFolder
 from amqsidecar.stores.packing import unpack_events
 from amqsidecar.wiring.app import CRASH_POINT_VARIABLE
-from support.brokers.broker_xml import STOCK_ADDRESS_SETTINGS
+from support.brokers.broker_xml import STOCK_ADDRESS_SETTINGS, attempts_without_limit
 from support.brokers.real import ArtemisBroker
 from support.histories.journal_rows import rows_in, wait_written
 from support.jms.peer import FlakyConsumer, JmsPeer
@@ -43,13 +43,7 @@ OPTIONS = (
     "journal.segment_events=20",
     "journal.segment_s=1",
 )
-# As the README asks for: what is in hand when a sidecar dies counts as a failed delivery.
-ARTEMIS_SETTINGS = """
-<address-setting match="DLQ">
-  <dead-letter-address>DLQ</dead-letter-address>
-  <max-delivery-attempts>-1</max-delivery-attempts>
-</address-setting>
-"""
+ARTEMIS_SETTINGS = attempts_without_limit("DLQ")
 BATCH = at_length(30, otherwise=12)
 # How often the messages of a batch fail, batch after batch; -1: always.
 FAILURES = (1, 2, -1)

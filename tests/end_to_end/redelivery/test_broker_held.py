@@ -19,7 +19,12 @@ from amqsidecar.brokers.amqp_artemis.settings import AmqpArtemisSettings
 from amqsidecar.clock import SystemClock
 from amqsidecar.model.destination import queue
 from amqsidecar.wiring.app import CRASH_POINT_VARIABLE
-from support.brokers.broker_xml import ARTEMIS_ACCEPTORS, STOCK_ADDRESS_SETTINGS, STOCK_ADDRESSES
+from support.brokers.broker_xml import (
+    ARTEMIS_ACCEPTORS,
+    STOCK_ADDRESS_SETTINGS,
+    STOCK_ADDRESSES,
+    attempts_without_limit,
+)
 from support.brokers.real import ArtemisBroker, ClassicBroker
 from support.jms.ledger import altered, count
 from support.jms.message import JmsMessage
@@ -45,11 +50,7 @@ address_settings:
     redelivery_delay_ms: 2500
 """
 SETTINGS = f"""{STOCK_ADDRESS_SETTINGS}
-<address-setting match="DLQ">
-  <dead-letter-address>DLQ</dead-letter-address>
-  <max-delivery-attempts>-1</max-delivery-attempts>
-</address-setting>
-<address-setting match="lossy.expiring">
+{attempts_without_limit("DLQ")}<address-setting match="lossy.expiring">
   <dead-letter-address>DLQ</dead-letter-address>
   <max-expiry-delay>60000</max-expiry-delay>
 </address-setting>

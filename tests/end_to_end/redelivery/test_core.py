@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support.brokers.broker_xml import STOCK_ADDRESS_SETTINGS
+from support.brokers.broker_xml import STOCK_ADDRESS_SETTINGS, attempts_without_limit
 from support.brokers.core_acceptor import CoreAcceptorArtemis
 from support.brokers.real import ArtemisBroker
 from support.jms.peer import ALL_TYPES, JmsPeer
@@ -30,18 +30,10 @@ OURS = (
     *("redeliveryDelay", "amqsidecarOriginalMessageId"),
 )
 # Why one attempt: then each failed delivery is a death. DLQ to DLQ is what the stock settings say.
-SETTINGS = (
-    STOCK_ADDRESS_SETTINGS.replace(
-        "<redelivery-delay>0</redelivery-delay>",
-        "<redelivery-delay>0</redelivery-delay><max-delivery-attempts>1</max-delivery-attempts>",
-    )
-    + """
-<address-setting match="DLQ">
-  <dead-letter-address>DLQ</dead-letter-address>
-  <max-delivery-attempts>-1</max-delivery-attempts>
-</address-setting>
-"""
-)
+SETTINGS = STOCK_ADDRESS_SETTINGS.replace(
+    "<redelivery-delay>0</redelivery-delay>",
+    "<redelivery-delay>0</redelivery-delay><max-delivery-attempts>1</max-delivery-attempts>",
+) + attempts_without_limit("DLQ")
 
 
 @pytest.fixture(scope="module")

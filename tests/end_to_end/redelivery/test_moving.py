@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from support.brokers.broker_xml import STOCK_ADDRESS_SETTINGS, classic_xml
+from support.brokers.broker_xml import STOCK_ADDRESS_SETTINGS, attempts_without_limit, classic_xml
 from support.brokers.real import ArtemisBroker, ClassicBroker
 from support.jms.ledger import altered, count
 from support.jms.message import JmsMessage
@@ -38,11 +38,8 @@ ARTEMIS_SETTINGS = (
   <max-delivery-attempts>2</max-delivery-attempts>
   <redelivery-delay>300</redelivery-delay>
 </address-setting>
-<address-setting match="DLQ">
-  <dead-letter-address>DLQ</dead-letter-address>
-  <max-delivery-attempts>-1</max-delivery-attempts>
-</address-setting>
 """
+    + attempts_without_limit("DLQ")
 )
 # What the scheduler leaves on a message that it has redelivered.
 OF_THE_SCHEDULER = ("scheduledJobId",)

@@ -238,6 +238,18 @@ _ARTEMIS = """\
 """
 
 
+def attempts_without_limit(*addresses: str) -> str:
+    """Return settings of dead-letter addresses, as the README asks for them.
+
+    What is in hand when a sidecar dies counts as a failed delivery.
+    """
+    return "".join(
+        f'<address-setting match="{address}"><max-delivery-attempts>-1</max-delivery-attempts>'
+        "</address-setting>\n"
+        for address in addresses
+    )
+
+
 def artemis_xml(
     *,
     address_settings: str = STOCK_ADDRESS_SETTINGS,
