@@ -187,7 +187,7 @@ def test_a_message_can_die_again_and_again(
         ids = [one.provenance.redelivery_id for one in deliveries]
         assert {one.provenance.redelivery_count for one in deliveries} == {death}
         if death == 0:
-            first = [f"r-{one.provenance.message_id}" for one in deliveries]
+            first = [one.provenance.message_id for one in deliveries]
         else:
             assert ids == first
     found = peer.consume(unique, 2)

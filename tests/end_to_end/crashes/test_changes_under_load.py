@@ -17,7 +17,7 @@ from amqsidecar.wiring.app import CRASH_POINT_VARIABLE
 from support.brokers.broker_xml import STOCK_ADDRESS_SETTINGS, attempts_without_limit
 from support.brokers.purge import manage_artemis, purge
 from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
-from support.jms.ledger import Count, altered, count
+from support.jms.ledger import Count, altered, assert_each_ended_once
 from support.jms.message import JmsMessage
 from support.jms.peer import ALL_TYPES, FlakyConsumer, JmsPeer
 from support.sidecar.policy import write_policy
@@ -116,11 +116,7 @@ class Site:
         for name in final_queues:
             final += self.peer.consume(name)
         assert sidecar.stop() == 0
-        events = consumer.events()
-        ids = (str(one.test_id) for one in self.sent)
-        found = count(ids, events, (str(one.test_id) for one in final))
-        assert (found.lost, found.doubled) == ([], [])
-        assert altered(self.sent, events, final) == []
+        found = assert_each_ended_once(self.sent, consumer.events(), final)
         assert "cycle_in_doubt" not in sidecar.log()
         return found, final
 

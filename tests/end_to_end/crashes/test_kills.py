@@ -22,14 +22,14 @@ from support.brokers.broker_xml import (
     attempts_without_limit,
 )
 from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
-from support.jms.ledger import altered, count
+from support.jms.ledger import assert_each_ended_once
 from support.jms.message import JmsMessage
 from support.jms.peer import ALL_TYPES, FlakyConsumer, JmsPeer
 from support.sidecar.policy import write_policy
 from support.sidecar.process import SidecarProcess
 from support.tier import at_length
 from support.versions import newest
-from support.waiting import PATIENCE_S, eventually
+from support.waiting import eventually
 
 pytestmark = pytest.mark.broker
 
@@ -131,9 +131,7 @@ class Run:
 
     def kill_at(self, name: str, hits: int) -> None:
         """Start the sidecar; it dies when it reaches the place for the nth time."""
-        self.sidecar.start(ready=False, environ={CRASH_POINT_VARIABLE: f"{name}:{hits}"})
-        assert self.sidecar.process is not None
-        assert self.sidecar.process.wait(PATIENCE_S) == -signal.SIGKILL, self.sidecar.log()[-4000:]
+        self.sidecar.die_at(f"{name}:{hits}")
         self.killed[name] += 1
 
     def kill_after(self, seconds: float) -> None:
@@ -181,17 +179,9 @@ class Run:
     def check(self, consumer: FlakyConsumer) -> None:
         """Hold what the applications saw against what was sent."""
         assert "cycle_in_doubt" not in self.sidecar.log()
-        events = consumer.events()
-        result = count(
-            (str(message.test_id) for message in self.sent),
-            events,
-            (str(message.test_id) for message in self.exhausted),
-        )
-        assert result.lost == []
-        assert result.doubled == []
+        result = assert_each_ended_once(self.sent, consumer.events(), self.exhausted)
         assert len(result.recovered) == self.message_count - self.always
         assert len(result.exhausted) == self.always
-        assert altered(self.sent, events, self.exhausted) == []
         for queue in (self.queue, self.dead_letter_queue):
             assert self.peer.browse(queue) == []
 

@@ -5,23 +5,21 @@ compared field by field with what its producer sent.
 """
 
 import random
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from amqsidecar.engine import crash_points
-from amqsidecar.wiring.app import CRASH_POINT_VARIABLE
 from end_to_end.crashes.test_kills import ARTEMIS_POLICY, CORE_SETTINGS, OPTIONS
 from support.brokers.real import ArtemisBroker
-from support.jms.ledger import altered, count
+from support.jms.ledger import assert_each_ended_once
 from support.jms.message import JmsMessage
 from support.jms.peer import ALL_TYPES, JmsPeer
 from support.sidecar.policy import write_policy
 from support.sidecar.process import SidecarProcess
 from support.tier import at_length
-from support.waiting import PATIENCE_S, eventually
+from support.waiting import eventually
 from support.wires.stomp_peer import StompPeer
 
 pytestmark = pytest.mark.broker
@@ -122,10 +120,7 @@ def test_mixed_producers_lose_double_and_alter_nothing(
         for name in names:
             for one in applications:
                 one.produce(rounds, chance.randint(1, 2), group)
-            crash = {CRASH_POINT_VARIABLE: f"{name}:1"}
-            sidecar.start(ready=False, environ=crash)
-            assert sidecar.process is not None
-            assert sidecar.process.wait(PATIENCE_S) == -signal.SIGKILL, sidecar.log()[-4000:]
+            sidecar.die_at(f"{name}:1")
         for one in applications:
             one.produce(rounds, 1, group)
         sidecar.start()
@@ -137,9 +132,7 @@ def test_mixed_producers_lose_double_and_alter_nothing(
     stomp.read_sent()
     for one in applications:
         events = one.consumer.events()
-        result = count((str(message.test_id) for message in one.sent), events, ())
-        assert (result.lost, result.doubled) == ([], [])
-        assert altered(one.sent, events, [], [OF_BROKER]) == []
+        assert_each_ended_once(one.sent, events, added=[OF_BROKER])
         seen = [event.message for event in events if event.message is not None]
         shown = {(message.test_id, message.value(OF_BROKER)) for message in seen}
         assert len(shown) == len(one.sent)

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from amqsidecar.engine import crash_points
-from amqsidecar.wiring.app import CRASH_POINT_VARIABLE
 from end_to_end.crashes.test_kills import ARTEMIS_POLICY, ARTEMIS_SETTINGS, CLASSIC_POLICY
 from support.brokers.broker_xml import STOCK_ADDRESS_SETTINGS
 from support.brokers.real import FULL_SPEED, ArtemisBroker, Broker, ClassicBroker
@@ -68,13 +67,6 @@ def sidecar_of(
     return SidecarProcess(folder, url, policy=policy, sets=(*OPTIONS, *sets), program=program)
 
 
-def kill_at(sidecar: SidecarProcess, name: str, hits: int) -> None:
-    """Start the sidecar; it dies when it reaches the crash point for the nth time."""
-    process = sidecar.start(ready=False, environ={CRASH_POINT_VARIABLE: f"{name}:{hits}"}).process
-    assert process is not None
-    assert process.wait(PATIENCE_S) == -signal.SIGKILL, sidecar.log()[-4000:]
-
-
 def digests(messages: Sequence[JmsMessage]) -> Counter[tuple[str, str]]:
     """Return how often each message is there, with a digest of its body."""
     return Counter((one.test_id, sha256(str(one.body).encode()).hexdigest()) for one in messages)
@@ -107,7 +99,7 @@ def test_bodies_of_20_mb_come_back_once_and_whole_under_kills(
     with sidecar_of(broker, tmp_path) as sidecar:
         for name in LARGE_KILLS:
             sent += kill_one(peer, unique, how, LARGE_BYTES)
-            kill_at(sidecar, name, hits=1)
+            sidecar.die_at(f"{name}:1")
         sidecar.start()
         assert consume_all(peer, unique, sent.total()) == sent
         wait_sent(sidecar)
@@ -132,7 +124,7 @@ def test_a_thousand_origins_get_each_message_once_under_kills(
             peer.fail(one, how, messages=1)
     with sidecar_of(broker, tmp_path, "cycle.max_messages=20") as sidecar:
         for name in crash_points.NAMES:
-            kill_at(sidecar, name, hits=4)
+            sidecar.die_at(f"{name}:4")
         sidecar.start()
         wait_sent(sidecar)
         found: list[JmsMessage] = []

@@ -18,7 +18,7 @@ from amqsidecar.wiring.app import CRASH_POINT_VARIABLE
 from end_to_end.crashes.test_kills import CORE_SETTINGS
 from support.brokers.broker_xml import ARTEMIS_ACCEPTORS
 from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
-from support.jms.ledger import altered, count
+from support.jms.ledger import assert_each_ended_once
 from support.jms.message import JmsMessage
 from support.jms.peer import ALL_TYPES, FlakyConsumer, JmsPeer
 from support.sidecar.policy import write_policy
@@ -123,14 +123,7 @@ class Application:
 
     def check(self, dead_letter_queue: str) -> None:
         """Hold what the application saw against what it sent."""
-        events = self.consumer.events()
-        result = count(
-            (str(message.test_id) for message in self.sent),
-            events,
-            (str(message.test_id) for message in self.exhausted),
-        )
-        assert (result.lost, result.doubled) == ([], [])
-        assert altered(self.sent, events, self.exhausted) == []
+        assert_each_ended_once(self.sent, self.consumer.events(), self.exhausted)
         for queue in (self.queue, dead_letter_queue):
             assert self.peer.browse(queue) == []
 

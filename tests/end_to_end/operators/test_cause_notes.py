@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,11 +10,10 @@ from typing import Any
 import pytest
 
 from amqsidecar.engine.crash_points import NAMES
-from amqsidecar.wiring.app import CRASH_POINT_VARIABLE
 from support.brokers.real import Broker
 from support.jms.peer import JmsMessage, JmsPeer
 from support.sidecar.process import SidecarProcess
-from support.waiting import PATIENCE_S, eventually
+from support.waiting import eventually
 
 pytestmark = pytest.mark.broker
 
@@ -233,10 +231,7 @@ def test_a_kill_costs_causes_and_doubles_none(noted: Noted) -> None:
             noted.write(early, exception=f"shop.Early-{name}")
         noted.fail(2)
         died |= {early.message_id: f"shop.Early-{name}", late.message_id: f"shop.Late-{name}"}
-        crash = {CRASH_POINT_VARIABLE: f"{name}:1"}
-        killed = noted.sidecar.start(ready=False, environ=crash).process
-        assert killed is not None
-        assert killed.wait(PATIENCE_S) == -signal.SIGKILL, noted.sidecar.log()[-4000:]
+        noted.sidecar.die_at(f"{name}:1")
         with noted.sidecar.start():
             noted.wait_for_rows(len(died))
             for _ in range(2):

@@ -3,7 +3,6 @@
 import csv
 import dataclasses
 import json
-import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +13,6 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from amqsidecar.engine import crash_points
-from amqsidecar.wiring.app import CRASH_POINT_VARIABLE
 from support.brokers.broker_xml import STOCK_ADDRESS_SETTINGS, attempts_without_limit
 from support.brokers.purge import purge
 from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
@@ -509,11 +507,7 @@ def kill_everywhere(site: Site, times: Sequence[int]) -> None:
     site.sidecar.options.append("cycle.max_messages=20")
     for name in crash_points.NAMES:
         for hits in times:
-            site.sidecar.start(ready=False, environ={CRASH_POINT_VARIABLE: f"{name}:{hits}"})
-            assert site.sidecar.process is not None
-            assert site.sidecar.process.wait(PATIENCE_S) == -signal.SIGKILL, site.sidecar.log()[
-                -4000:
-            ]
+            site.sidecar.die_at(f"{name}:{hits}")
     site.sidecar.start()
 
 

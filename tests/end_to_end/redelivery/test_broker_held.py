@@ -26,7 +26,7 @@ from support.brokers.broker_xml import (
     attempts_without_limit,
 )
 from support.brokers.real import ArtemisBroker, ClassicBroker
-from support.jms.ledger import altered, count
+from support.jms.ledger import assert_each_ended_once
 from support.jms.message import JmsMessage
 from support.jms.peer import FlakyConsumer, JmsPeer
 from support.jms.redelivered import receipts, waits_ms
@@ -152,16 +152,8 @@ class Traffic:
         always = self.always
         exhausted = self.peer.consume("DLQ.exhausted", count=always, wait_ms=30_000)
         exhausted += self.peer.consume("DLQ.exhausted")
-        events = consumer.events()
-        result = count(
-            (str(message.test_id) for message in self.sent),
-            events,
-            (str(message.test_id) for message in exhausted),
-        )
-        assert result.lost == []
-        assert result.doubled == []
+        result = assert_each_ended_once(self.sent, consumer.events(), exhausted, ADDED)
         assert len(result.exhausted) == always
-        assert altered(self.sent, events, exhausted, added=ADDED) == []
         assert min(wait for one in receipts(consumer).values() for wait in waits_ms(one)) >= (
             DELAY_MS
         )
@@ -240,9 +232,7 @@ def test_the_broker_is_killed_while_messages_wait(
         )
         sidecar.wait_ready()
         events = consumer.events()
-    result = count((str(message.test_id) for message in sent), events)
-    assert (result.lost, result.doubled) == ([], [])
-    assert altered(sent, events, [], added=ADDED) == []
+    assert_each_ended_once(sent, events, added=ADDED)
     for name in (unique, "DLQ", "amqsidecar.waiting", "amqsidecar.parked"):
         assert peer.browse(name) == []
 

@@ -48,6 +48,23 @@ def altered(
     return found
 
 
+def assert_each_ended_once(
+    sent: Sequence[JmsMessage],
+    deliveries: Sequence[Delivery],
+    exhausted: Sequence[JmsMessage] = (),
+    added: Sequence[str] = (),
+) -> Count:
+    """Return the ends of messages, none of which is lost, doubled or altered; see `altered`."""
+    result = count(
+        (str(message.test_id) for message in sent),
+        deliveries,
+        (str(message.test_id) for message in exhausted),
+    )
+    assert (result.lost, result.doubled) == ([], [])
+    assert altered(sent, deliveries, exhausted, added) == []
+    return result
+
+
 def _differences(sent: JmsMessage, seen: JmsMessage, added: Sequence[str] = ()) -> list[str]:
     found = sent.differences(
         seen,

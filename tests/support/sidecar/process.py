@@ -18,6 +18,7 @@ from amqsidecar.cli.opened import opened_view
 from amqsidecar.clock import SystemClock
 from amqsidecar.config.load import load_config
 from amqsidecar.operations.browse import Status, read_status
+from amqsidecar.wiring.app import CRASH_POINT_VARIABLE
 from support.machine.processes import run_program
 from support.sidecar import forked
 from support.sidecar.forked import ForkedProcess
@@ -217,6 +218,12 @@ class SidecarProcess:
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(within_s)
+
+    def die_at(self, place: str) -> None:
+        """Start the process, which kills itself at a crash point such as `sent:3`, and wait."""
+        process = self.start(ready=False, environ={CRASH_POINT_VARIABLE: place}).process
+        assert process is not None
+        assert process.wait(PATIENCE_S) == -signal.SIGKILL, self.log()[-4000:]
 
     def kill(self) -> None:
         """Send SIGKILL."""
