@@ -5,6 +5,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx2
+
 from amqsidecar.clock import SystemClock
 from amqsidecar.http.app import make_app
 from amqsidecar.http.console.console import Console
@@ -13,6 +15,7 @@ from amqsidecar.http.serving import HttpServer
 from amqsidecar.schedule import Schedule
 from amqsidecar.stores.sqlite.store import SqliteStore
 from support.stores.opened import opened
+from support.web.client import web_client
 from support.web.in_process import OPEN_ACCESS, make_queries
 
 
@@ -38,3 +41,10 @@ def running_console(path: Path | None, **tools: Any) -> Iterator[str]:
     finally:
         server.stop()
         queries.close()
+
+
+@contextmanager
+def console_client(path: Path | None, **tools: Any) -> Iterator[httpx2.Client]:
+    """Serve as `running_console` does; gives a client."""
+    with running_console(path, **tools) as address, web_client(address) as client:
+        yield client

@@ -13,8 +13,7 @@ from amqsidecar.http.console.common import SHOWN_MAX, common_values, read_common
 from amqsidecar.http.masking import Masking
 from amqsidecar.model.event import Received
 from amqsidecar.stores.sqlite.store import SqliteStore
-from support.web.client import web_client
-from support.web.console import running_console
+from support.web.console import console_client
 from support.web.console_store import dead, keep, open_store
 from support.web.in_process import make_queries
 from support.web.page import text_of
@@ -94,10 +93,7 @@ def test_a_value_that_a_tenth_lacks_is_common_and_one_that_more_lack_is_not() ->
 
 def test_the_page_shows_it(tmp_path: Path) -> None:
     filled(tmp_path).close()
-    with (
-        running_console(tmp_path / "schedule.db") as url,
-        web_client(url) as client,
-    ):
+    with console_client(tmp_path / "schedule.db") as client:
         asked = {"destination": PLACE[0], "group": PLACE[1]}
         text = " ".join(
             text_of(html.fromstring(client.get("/groups/one", params=asked).text)).split()

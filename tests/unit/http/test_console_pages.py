@@ -24,8 +24,7 @@ from amqsidecar.operations.status import SidecarStatus, sidecar_status
 from amqsidecar.telemetry.health import Health
 from amqsidecar.telemetry.metrics import Metrics
 from support.stores.rows import took
-from support.web.client import web_client
-from support.web.console import running_console
+from support.web.console import console_client
 from support.web.console_store import dead, keep, open_store
 from support.web.page import text_of
 
@@ -99,10 +98,7 @@ def store_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def client(store_path: Path) -> Iterator[httpx2.Client]:
-    with (
-        running_console(store_path) as address,
-        web_client(address) as client,
-    ):
+    with console_client(store_path) as client:
         yield client
 
 
@@ -255,10 +251,7 @@ def test_groups_are_merged_muted_and_separated_and_the_last_trace_has_links(
     store.close()
     links = {"logs": "https://logs.example/?from={from_ms}&q={consumer}", "at": "https://l/{from}"}
     masking = Masking(Bodies.OPERATORS, ["secret-[0-9]+"])
-    with (
-        running_console(path, masking=masking, links=links) as site,
-        web_client(site) as client,
-    ):
+    with console_client(path, masking=masking, links=links) as client:
         address = "/groups/one?" + urlencode({"destination": "queue://a", "group": key})
         page = page_of(client, address)
         assert page.get_element_by_id("main").xpath(".//h1//span/@title") == ["stack 5f0c2a91d3e7"]
@@ -288,10 +281,7 @@ def test_a_group_begins_with_what_to_do_and_its_notes_come_last_where_there_are_
     keep(store, [dead(1, "boom", store._clock.now_ms(), destination="queue://a")])
     store.close()
     address = "/groups/one?destination=a&group=boom"
-    with (
-        running_console(path) as site,
-        web_client(site) as client,
-    ):
+    with console_client(path) as client:
         page = page_of(client, address)
         main = page.get_element_by_id("main").text_content()
         places = [
@@ -330,10 +320,7 @@ def test_rows_of_a_page_that_are_of_one_group_name_it_once(tmp_path: Path) -> No
     ]
     keep(store, [*rows, dead(3, "bang", 0, destination="queue://b")])
     store.close()
-    with (
-        running_console(path) as site,
-        web_client(site) as client,
-    ):
+    with console_client(path) as client:
         page = page_of(client, "/messages?destination=a")
         assert page.xpath("//table//th/a/bdi/text()") == ["2", "1"]
         [said] = page.xpath("//p[contains(., 'are of one group')]")
@@ -348,10 +335,7 @@ def test_a_group_has_an_owner_until_another_or_none_is_named(tmp_path: Path) -> 
     keep(store, [dead(1, "boom", store._clock.now_ms(), destination="queue://a")])
     store.close()
     address = "/groups/one?destination=a&group=boom"
-    with (
-        running_console(path) as site,
-        web_client(site) as client,
-    ):
+    with console_client(path) as client:
 
         def write(**written: str) -> None:
             [form] = page_of(client, address).xpath("//form[.//textarea[@name='note']]")
@@ -390,10 +374,7 @@ def test_the_first_screen_is_not_green_while_messages_are_exhausted(
     health = Health()
     health.link_up("Apache Artemis 2.57.0 at core://broker:61616")
     health.store_ok()
-    with (
-        running_console(path, sidecar_status=lambda: sidecar_status(health, Metrics())) as address,
-        web_client(address) as client,
-    ):
+    with console_client(path, sidecar_status=lambda: sidecar_status(health, Metrics())) as client:
         page = page_of(client, "/")
         assert "This sidecar is well" in page.text_content()
         assert page.xpath("//main//*[contains(@class, 'good')]/@aria-labelledby") == ["well"]
@@ -468,10 +449,7 @@ def test_the_exception_inside_the_envelope_is_shown_and_not_the_envelope(tmp_pat
     envelope = "java.lang.Throwable: Delivery[2] exceeds redelivery policy limit:RedeliveryPolicy"
     keep(store, [dead(1, f"{envelope} {{x = 1}}, cause:{inside}", store._clock.now_ms())])
     store.close()
-    with (
-        running_console(path) as address,
-        web_client(address) as client,
-    ):
+    with console_client(path) as client:
         for place in ("/", "/groups", "/messages", "/messages/one?id=1", "/act/retry?id=1"):
             text = page_of(client, place).text_content()
             assert "IllegalStateException: the customer is missing" in text, place
@@ -483,10 +461,7 @@ def test_exhausted_messages_are_taken_back_by_a_button(tmp_path: Path) -> None:
     store = open_store(path)
     ended = {"state": RowState.EXHAUSTED, "is_final": True, "final_queue": "queue://DLQ.exhausted"}
     keep(store, [dead(1, "late", 1_000, **ended), dead(2, "late", 1_000, due_at_ms=NOW_MS)])
-    with (
-        running_console(path) as address,
-        web_client(address) as client,
-    ):
+    with console_client(path) as client:
         text = page_of(client, "/messages/one?id=1").text_content()
         assert "Lies in" in text
         assert "queue://DLQ.exhausted" in text
@@ -599,10 +574,7 @@ def test_pages_lead_on_by_key(tmp_path: Path) -> None:
     store = open_store(path)
     keep(store, [dead(n, f"cause {n % 2}", NOW_MS, due_at_ms=NOW_MS + n) for n in range(1, 121)])
     store.close()
-    with (
-        running_console(path) as address,
-        web_client(address) as client,
-    ):
+    with console_client(path) as client:
         seen: list[str] = []
         place: str | None = "/messages?order=due&cause=cause"
         while place:
@@ -615,10 +587,7 @@ def test_pages_lead_on_by_key(tmp_path: Path) -> None:
 def test_an_empty_schedule_says_what_it_means(tmp_path: Path) -> None:
     path = tmp_path / "schedule.db"
     open_store(path).close()
-    with (
-        running_console(path) as address,
-        web_client(address) as client,
-    ):
+    with console_client(path) as client:
         pages = {place: page.text_content() for place, page in crawl(client).items()}
     assert "Nothing died in the last hour." in pages["/"]
     assert "When one is, it shows here" in pages["/groups"]
@@ -627,10 +596,7 @@ def test_an_empty_schedule_says_what_it_means(tmp_path: Path) -> None:
 
 
 def test_without_a_schedule_there_is_one_clear_sentence() -> None:
-    with (
-        running_console(None) as address,
-        web_client(address) as client,
-    ):
+    with console_client(None) as client:
         assert "has no schedule of its own" in page_of(client, "/", 404).text_content()
 
 
@@ -639,10 +605,7 @@ def test_a_store_that_can_not_be_read_is_a_page(tmp_path: Path) -> None:
     with sqlite3.connect(path) as database:
         database.execute("CREATE TABLE something_else (a)")
     database.close()
-    with (
-        running_console(path) as address,
-        web_client(address) as client,
-    ):
+    with console_client(path) as client:
         page = page_of(client, "/", 503)
         assert "can't be read now" in page.text_content()
 
@@ -651,10 +614,7 @@ def test_a_fault_is_a_page_that_says_what_to_do(tmp_path: Path) -> None:
     def broken() -> SidecarStatus:
         raise RuntimeError("secret")
 
-    with (
-        running_console(tmp_path / "schedule.db", sidecar_status=broken) as address,
-        web_client(address) as client,
-    ):
+    with console_client(tmp_path / "schedule.db", sidecar_status=broken) as client:
         client.headers["Accept"] = "text/html"
         page = page_of(client, "/", 500)
         assert page.findtext(".//h1") == "A fault of amqsidecar"
@@ -681,10 +641,7 @@ def test_a_download_is_the_row_that_is_shown(tmp_path: Path) -> None:
     rows = [dead(one, "boom", NOW_MS, redelivery_id="r", message=message) for one in (1, 2)]
     keep(store, rows)
     store.close()
-    with (
-        running_console(path) as address,
-        web_client(address) as client,
-    ):
+    with console_client(path) as client:
         page = page_of(client, "/messages/edit?id=2")
         assert confirm(client, page, text="edited", step="send").status_code == 303
         for row_id, body in ((1, b"as it was"), (2, b"edited")):
@@ -729,7 +686,7 @@ def test_an_operation_takes_exactly_the_oldest_and_one_of_each_message_id(tmp_pa
     store = open_store(path)
     now_ms = store._clock.now_ms()
     keep(store, [dead(n, "late", now_ms, message_id=f"ID:{n // 3}") for n in range(1, 7)])
-    with running_console(path) as address, web_client(address) as client:
+    with console_client(path) as client:
         page = page_of(client, "/act/retry?destination=orders")
         assert "6 messages would be changed" in text_of(page)
         [form] = page.xpath("//form[@aria-label='Only some of these']")
@@ -772,10 +729,7 @@ def test_a_sidecar_in_trouble_begins_with_the_fault(tmp_path: Path) -> None:
     health = Health()
     health.link_up("Apache Artemis 2.57.0 at core://broker:61616")
     health.store_failed("the disk is full")
-    with (
-        running_console(path, sidecar_status=lambda: sidecar_status(health, Metrics())) as address,
-        web_client(address) as client,
-    ):
+    with console_client(path, sidecar_status=lambda: sidecar_status(health, Metrics())) as client:
         [box] = page_of(client, "/").xpath("//section[@aria-labelledby='well']")
         [fault] = box.xpath(".//li")
         assert text_of(fault).startswith("The store takes no writes: the disk is full")

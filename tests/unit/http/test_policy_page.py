@@ -10,8 +10,7 @@ from lxml import html
 from amqsidecar.formats.stomp_frame import ENCODING, kept
 from amqsidecar.http.access import CSRF_FIELD
 from amqsidecar.model.event import Received
-from support.web.client import web_client
-from support.web.console import running_console
+from support.web.console import console_client
 from support.web.console_store import dead, keep, open_store
 from support.web.in_process import policies_of_file
 from support.web.page import elements, strings, text_of
@@ -37,10 +36,7 @@ def client(tmp_path: Path) -> Iterator[httpx2.Client]:
     store.close()
     (tmp_path / "rules.yaml").write_text(RULES)
     policies = policies_of_file(tmp_path / "rules.yaml")
-    with (
-        running_console(tmp_path / "schedule.db", policies=policies) as url,
-        web_client(url) as client,
-    ):
+    with console_client(tmp_path / "schedule.db", policies=policies) as client:
         yield client
 
 
@@ -68,7 +64,7 @@ def test_where_no_rules_are_known_that_is_said(tmp_path: Path) -> None:
     store = open_store(tmp_path / "schedule.db")
     keep(store, [dead(1, "boom", store._clock.now_ms(), destination="queue://orders")], [])
     store.close()
-    with running_console(tmp_path / "schedule.db") as url, web_client(url) as client:
+    with console_client(tmp_path / "schedule.db") as client:
         page = text_of(html.fromstring(client.get("/policies").text))
     assert "no broker has answered yet" in page
     assert "not known yet" in page

@@ -17,8 +17,7 @@ from amqsidecar.model.operation import Member
 from amqsidecar.operations import export
 from amqsidecar.operations.export import MEMBERS_HEADERS, members_csv
 from amqsidecar.operations.listing import list_messages
-from support.web.client import web_client
-from support.web.console import running_console
+from support.web.console import console_client
 from support.web.console_store import dead, keep, open_store
 from support.web.page import strings
 from support.web.site import running_site
@@ -39,10 +38,7 @@ def client(tmp_path: Path) -> Iterator[httpx2.Client]:
     causes = [EVIL, " @SUM(A1)", 'a "quoted", text\nof lines', "late"]
     keep(store, [dead(n, cause, now_ms) for n, cause in enumerate(causes, 1)])
     store.close()
-    with (
-        running_console(tmp_path / "schedule.db") as address,
-        web_client(address) as client,
-    ):
+    with console_client(tmp_path / "schedule.db") as client:
         yield client
 
 
