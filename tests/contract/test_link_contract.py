@@ -722,19 +722,19 @@ def test_many_destinations_in_one_cycle(harness: LinkHarness, open_link: MakeLin
     deliveries = receive(link, 120)
     link.commit_cycle(deliveries, redeliveries(deliveries), 3)
     deliveries = receive(link, 90)
-    targets = [queue(f"{harness.prefix}.target.{number % 200}") for number in range(450)]
+    # Why so many over AMQP: only there each has a link.
+    count = 200 if "amqp" in harness.name else 60
+    names = [f"{harness.prefix}.target.{number}" for number in range(count)]
+    targets = [queue(names[number % count]) for number in range(2 * count + 50)]
     sends = [
         resend(deliveries[number % 90], count=number, destination=target)
         for number, target in enumerate(targets)
     ]
     link.commit_cycle(deliveries, sends, 4)
-    for number, target in enumerate(targets[:200]):
-        await_depth(harness, target.name, 3 if number < 50 else 2)
-    counts = [
-        one.properties["amqsidecarRedeliveryCount"]
-        for one in harness.drain(f"{harness.prefix}.target.7")
-    ]
-    assert counts == [7, 207, 407]
+    for number, name in enumerate(names):
+        await_depth(harness, name, 3 if number < 50 else 2)
+    counts = [one.properties["amqsidecarRedeliveryCount"] for one in harness.drain(names[7])]
+    assert counts == [7, count + 7, 2 * count + 7]
 
 
 def test_a_final_dead_letter_rests_in_its_queue(harness: LinkHarness, open_link: MakeLink) -> None:
