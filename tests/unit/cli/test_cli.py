@@ -316,10 +316,7 @@ def test_help_of_run_imports_no_work() -> None:
         "assert not heavy, heavy\n"
         "sys.exit(code)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    run_program([sys.executable, "-c", code], timeout=60, code=0)
 
 
 def test_a_reader_that_leaves_early_is_no_failure(cli: Cli) -> None:
