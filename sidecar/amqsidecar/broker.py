@@ -378,7 +378,8 @@ class IntakeSession(LookSession, Protocol):
         """Read from these queues from now on, and only from these; may be called again.
 
         It is called at each look for queues, with the same ones too: what was refused through a
-        wildcard, or is not read any more since its queue was deleted, is tried again then.
+        wildcard, or is not read any more since its queue was deleted, is tried again then. A queue
+        that is missing is made where the broker makes queues for consumers.
 
         Args:
             queues: the dead-letter queues; wildcards allowed on Classic.

@@ -791,6 +791,16 @@ def test_a_queue_that_can_not_be_read_is_refused_by_name(
     assert len(receive(link, 1)) == 1
 
 
+def test_a_queue_that_is_missing_is_made_where_the_broker_makes_queues(
+    harness: LinkHarness, open_link: MakeLink
+) -> None:
+    if harness.name.startswith(("memory", "amqp-classic")):
+        pytest.skip("it has no queues without messages, or reads none without a known origin")
+    missing = queue(f"{harness.prefix}.missing")
+    open_link().attach([IntakeQueue(missing)], 10)
+    assert harness.exists(missing.name)
+
+
 def test_a_closed_look_is_lost(open_look: MakeLook) -> None:
     """A session that was closed says so, and closes again without a word."""
     link = open_look()

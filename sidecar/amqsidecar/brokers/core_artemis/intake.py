@@ -7,14 +7,16 @@ some of it: so the broker is asked for the end of what it hands out.
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from amqsidecar.broker import Delivery, IntakeQueue
 from amqsidecar.brokers.artemis.too_large import left_too_large
 from amqsidecar.brokers.core.connection import CoreConnection
 from amqsidecar.brokers.core.consumers import CoreDelivery
-from amqsidecar.brokers.core.refusal import CoreRefused
+from amqsidecar.brokers.core.refusal import QUEUE_MISSING, CoreRefused
 from amqsidecar.brokers.core.session import CoreAcknowledgement, CoreSession, is_forced
 from amqsidecar.brokers.core_artemis.browse import encoded_of
+from amqsidecar.brokers.core_artemis.targets import make_missing_queue
 from amqsidecar.brokers.selectors import both
 from amqsidecar.clock import Clock
 from amqsidecar.errors import LinkLost, QueueRefused
@@ -148,22 +150,37 @@ class CoreIntake:
         refused: dict[str, str] = {}
         share = self._share(len(wanted))
         for queue in wanted:
-            name = queue.destination.name
             if queue in known:
                 continue
             try:
-                number = self._session.create_consumer(
-                    name.rpartition("::")[2],
-                    both(queue.selector, self._selector),
-                    window_bytes=share,
-                )
+                number = self._create_consumer(queue, share)
             except CoreRefused as words:
-                refused[name] = f"{queue.destination} can't be read: {words}"
+                refused[queue.destination.name] = f"{queue.destination} can't be read: {words}"
                 continue
             self._readers[number] = DeadLetterConsumer(queue, number, share)
         self._widen()
         if refused:
             raise QueueRefused.all_of(refused)
+
+    def _create_consumer(self, queue: IntakeQueue, window_bytes: int) -> int:
+        """Return the number of a new consumer; make its queue where the broker makes queues.
+
+        Raises:
+            CoreRefused: it can't be read, or made.
+        """
+        create = partial(
+            self._session.create_consumer,
+            queue.destination.name.rpartition("::")[2],
+            both(queue.selector, self._selector),
+            window_bytes=window_bytes,
+        )
+        try:
+            return create()
+        except CoreRefused as refused:
+            if refused.kind != QUEUE_MISSING or "::" in queue.destination.name:
+                raise
+        make_missing_queue(self._session, queue.destination)
+        return create()
 
     def _active(self) -> list[DeadLetterConsumer]:
         return [one for one in self._readers.values() if not one.is_leaving]

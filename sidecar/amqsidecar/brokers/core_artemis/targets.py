@@ -132,3 +132,19 @@ class CoreTargets:
         """
         found = self._session.rooms.take_all(sizes_bytes, _ROOM_TIMEOUT_S)
         return {address: str(refused) for address, refused in found.items()}
+
+
+def make_missing_queue(session: CoreSession, destination: Destination) -> None:
+    """Make a queue that is missing, where the broker makes such ones.
+
+    Raises:
+        CoreRefused: it can't be made.
+    """
+    answer = session.ask_queue(destination.name)
+    if not answer.exists and answer.auto_create_queues:
+        session.create_queue(
+            destination.name,
+            address=destination.address,
+            routing_type=packets.ANYCAST,
+            auto_created=True,
+        )

@@ -10,6 +10,7 @@ from amqsidecar.brokers.core.connection import CoreConnection
 from amqsidecar.brokers.core.refusal import QUEUE_MISSING, CoreRefused
 from amqsidecar.brokers.core.session import CoreSession
 from amqsidecar.brokers.core_artemis.management import CoreManagement
+from amqsidecar.brokers.core_artemis.targets import make_missing_queue
 from amqsidecar.formats.core import packets
 from amqsidecar.formats.core.message import (
     CoreMessage,
@@ -61,7 +62,7 @@ class CoreTrials(ArtemisAnswers):
             with self._session() as session:
                 name = destination.name.rpartition("::")[2]
                 if "::" not in destination.name:
-                    _make(session, destination)
+                    make_missing_queue(session, destination)
                 session.create_consumer(name, window_bytes=1)
         except CoreRefused as refused:
             return str(refused)
@@ -75,7 +76,7 @@ class CoreTrials(ArtemisAnswers):
         try:
             with self._session() as session:
                 if destination.is_queue and "::" not in destination.name:
-                    _make(session, destination)
+                    make_missing_queue(session, destination)
                 refused = session.answers([session.ask_send(_empty(destination))])[0]
         except CoreRefused as words:
             return str(words)
@@ -109,22 +110,6 @@ class CoreTrials(ArtemisAnswers):
                 "made, which stay"
             )
         return left_amqp_made(self._management, [queue.destination], why)
-
-
-def _make(session: CoreSession, destination: Destination) -> None:
-    """Make a queue that is missing, where the broker makes such ones.
-
-    Raises:
-        CoreRefused: it can't be made.
-    """
-    answer = session.ask_queue(destination.name)
-    if not answer.exists and answer.auto_create_queues:
-        session.create_queue(
-            destination.name,
-            address=destination.address,
-            routing_type=packets.ANYCAST,
-            auto_created=True,
-        )
 
 
 def _empty(destination: Destination) -> CoreMessage:
