@@ -3,24 +3,20 @@
 import base64
 import hashlib
 import html
-import os
 import re
-import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from decimal import Decimal
 from numbers import Integral, Real
-from pathlib import Path
 from typing import Any, Final
 
 import altair
 import pandas
 import vl_convert
 from lxml import etree
-from pyspark.sql import SparkSession
 
-from amqsidecar.pipeline.sources.hadoop_files import write_by_hadoop
+from amqsidecar.pipeline.sources.output_files import write_file
 
 _SVG: Final = "{http://www.w3.org/2000/svg}"
 _ELEMENTS: Final = re.compile(
@@ -266,15 +262,9 @@ class Report:
         """Write the page, whole or not at all, in place of an existing one.
 
         Args:
-            path: as Spark understands it where a session is active, so that a report lies where the
-                job's tables lie; a file of this machine otherwise.
+            path: see `output_files`.
         """
-        page = self._page().encode()
-        session = SparkSession.getActiveSession()
-        if session is None:
-            _write_file(Path(path), page)
-        else:
-            write_by_hadoop(session, path, page)
+        write_file(path, self._page().encode())
 
     def _page(self) -> str:
         parts = "\n".join(part for part in self._parts if part)
@@ -343,18 +333,3 @@ def _cell(value: object) -> str:
         shown = moment.replace(tzinfo=None).isoformat(" ", digits)
         return f'<time datetime="{shown.replace(" ", "T")}Z">{shown} UTC</time>'
     return _text(str(value))
-
-
-def _write_file(path: Path, content: bytes) -> None:
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
-    except BaseException:
-        with suppress(OSError):
-            Path(name).unlink()
-        raise

@@ -10,15 +10,9 @@ from typing import Any, Final
 import pyarrow
 from pyarrow import parquet
 from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
 
-from amqsidecar.pipeline.sources.hadoop_files import (
-    list_by_hadoop,
-    read_by_hadoop,
-    remove_by_hadoop,
-    write_by_hadoop,
-)
+from amqsidecar.pipeline.sources.journal_files import folder_of
+from amqsidecar.pipeline.sources.output_files import list_names, read_file, remove, write_file
 
 _SOURCE: Final = "_source"
 """File that names what all tables beside it are made of."""
@@ -58,9 +52,9 @@ class Results:
                 the names that were given when this was made.
         """
         self._clear()
-        path = f"{self._folder}/{name}"
+        path = folder_of(f"{self._folder}/{name}")[2]
         # Why not over an older one: there is none, unless the name was not announced.
-        table.write.mode("errorifexists").parquet(path)
+        table.write.mode("error").parquet(path)
         return self._spark.read.schema(table.schema).parquet(path)
 
     def write(self, name: str, table: pyarrow.Table) -> None:
@@ -71,19 +65,19 @@ class Results:
         """Write the Parquet files of a table, as `keep` does a table of Spark."""
         self._clear()
         for number, content in enumerate(files):
-            write_by_hadoop(self._spark, f"{self._folder}/{name}/part-{number:05}.parquet", content)
-        write_by_hadoop(self._spark, f"{self._folder}/{name}/_SUCCESS", b"")
+            write_file(f"{self._folder}/{name}/part-{number:05}.parquet", content)
+        write_file(f"{self._folder}/{name}/_SUCCESS", b"")
 
     def name_source(self, source: str) -> None:
         """Name what the tables and the report are made of, after the last of them."""
-        write_by_hadoop(self._spark, f"{self._folder}/{_SOURCE}", source.encode())
+        write_file(f"{self._folder}/{_SOURCE}", source.encode())
 
     def are_of(self, source: str) -> bool:
         """Return whether an earlier run wrote all tables and the report, of the same source."""
-        names = list_by_hadoop(self._spark, self._folder)
+        names = list_names(self._folder)
         wanted = (*self._names, _SOURCE, self.report_path.rpartition("/")[2])
-        return set(wanted).issubset(names) and source.encode() == read_by_hadoop(
-            self._spark, f"{self._folder}/{_SOURCE}"
+        return set(wanted).issubset(names) and source.encode() == read_file(
+            f"{self._folder}/{_SOURCE}"
         )
 
     def _clear(self) -> None:
@@ -93,14 +87,8 @@ class Results:
         # Why first: a table that is removed in part must not look whole.
         marks = [f"{path}/_SUCCESS" for path in old]
         source = f"{self._folder}/{_SOURCE}"
-        remove_by_hadoop(self._spark, [self.report_path, source, *marks, *old])
+        remove([self.report_path, source, *marks, *old])
         self._is_clear = True
-
-
-def arrow_schema(schema: StructType) -> pyarrow.Schema:
-    """Return a schema as Arrow has it; Spark finds the comments of columns again in its files."""
-    whole = {"org.apache.spark.sql.parquet.row.metadata": schema.json()}
-    return to_arrow_schema(schema, timezone="UTC").with_metadata(whole)
 
 
 def parquet_file(table: pyarrow.Table) -> bytes:

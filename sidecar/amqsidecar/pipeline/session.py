@@ -31,25 +31,32 @@ def open_session(job: str, master: str | None, conf: Sequence[str]) -> SparkSess
 
     Args:
         job: its name, as the user interface of Spark shows it.
-        master: None = that of spark-submit, or all processors of this machine without it.
+        master: sc://HOST:PORT = Spark Connect; None = that of spark-submit or SPARK_REMOTE, or all
+            processors of this machine without it.
         conf: settings as `key=value`; they override all others.
 
     Raises:
         ConfigError: a setting is not of this form, or Java does not run Spark.
     """
     builder = SparkSession.builder.appName(f"amqsidecar {job}")
-    is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
-    if master is not None:
+    is_connect = "SPARK_REMOTE" in os.environ or (master or "").startswith("sc://")
+    is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ or is_connect
+    if is_connect and master is not None:
+        builder = builder.remote(master)
+    elif master is not None:
         builder = builder.master(master)
     elif not is_submitted:
         builder = builder.master("local[*]")
-    settings = {
-        "spark.sql.session.timeZone": "UTC",
+    settings = {"spark.sql.session.timeZone": "UTC"}
+    # Why not with Connect: its server has settings of its own.
+    if not is_connect:
         # Why: else PySpark asks Java eight times more for each column, to name our lines in errors.
-        "spark.python.sql.dataFrameDebugging.enabled": "false",
+        settings["spark.python.sql.dataFrameDebugging.enabled"] = "false"
         # Why: else what is cached keeps all partitions of its shuffle, each a task of every query.
-        "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "true",
-    }
+        settings["spark.sql.optimizer.canChangeCachedPlanOutputPartitioning"] = "true"
+    if not is_submitted:
+        # Why: Spark has no file system of this name, and a sidecar's journal may have it.
+        settings["spark.hadoop.fs.s3.impl"] = "org.apache.hadoop.fs.s3a.S3AFileSystem"
     if not is_submitted and (master is None or master.startswith("local")):
         # Why: Spark's Python processes would be whatever `python3` is, without this package.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

@@ -1,7 +1,9 @@
 """The tables that jobs read and write: one schema each, in one place."""
 
+from collections.abc import Mapping
 from typing import Final
 
+import pyarrow
 from pyspark.sql.types import (
     ArrayType,
     BooleanType,
@@ -42,6 +44,35 @@ EVENTS_BY_DAY: Final = StructType(
     [*EVENTS, StructField("day", DateType(), True, {"comment": "the UTC day of `at`"})]
 )
 """The table that `ingest` writes, divided by `day`."""
+
+
+_ARROW: Final[Mapping[type[DataType], pyarrow.DataType]] = {
+    StringType: pyarrow.string(),
+    IntegerType: pyarrow.int32(),
+    LongType: pyarrow.int64(),
+    DoubleType: pyarrow.float64(),
+    BooleanType: pyarrow.bool_(),
+    DateType: pyarrow.date32(),
+    TimestampType: pyarrow.timestamp("us", tz="UTC"),
+}
+
+
+def arrow_type(kind: DataType) -> pyarrow.DataType:
+    """Return the type of a column of ours in Arrow, whatever the version of Spark."""
+    match kind:
+        case ArrayType():
+            return pyarrow.list_(arrow_type(kind.elementType))
+        case MapType():
+            return pyarrow.map_(arrow_type(kind.keyType), arrow_type(kind.valueType))
+        case _:
+            return _ARROW[type(kind)]
+
+
+def arrow_schema(schema: StructType) -> pyarrow.Schema:
+    """Return a schema as Arrow has it; Spark finds the comments of columns again in its files."""
+    whole = {"org.apache.spark.sql.parquet.row.metadata": schema.json()}
+    fields = [pyarrow.field(one.name, arrow_type(one.dataType), one.nullable) for one in schema]
+    return pyarrow.schema(fields, whole)
 
 
 def _table(*columns: tuple[str, DataType, str]) -> StructType:
@@ -106,6 +137,7 @@ RECOVERY_COUNTS: Final = _table(
     ("negative_times", _COUNT, "of them, whose time was negative and counts as 0: clocks differ"),
     ("implied_returns", _COUNT, "of them, those whose return only a later re-send or death proves"),
     ("repeated_resends", _COUNT, "of them, that were re-sent again with the same count"),
+    ("proved", _COUNT, "of them, whose consumption the broker proves; the others by the horizon"),
 )  # fmt: skip
 """Outcomes of re-sends and of messages, counted; the tables below are made of it."""
 
@@ -143,6 +175,7 @@ RECOVERY_BY_ATTEMPT: Final = _table(
     ("returned", _COUNT, "returned within the horizon"),
     ("returned_later", _COUNT, "returned after the horizon; counts as recovered"),
     ("stayed", _COUNT, "had not returned when the horizon or more had passed"),
+    ("proved", _COUNT, "of them, those whose consumption the broker proves"),
     ("open", _COUNT, "had not returned, and less than the horizon was observed"),
     ("share_recovered", _SHARE, "share that does not return within the horizon; null = not known"),
     ("low", _SHARE, "lower confidence bound of it"),
@@ -165,6 +198,19 @@ RECOVERY_CURVE: Final = _table(
     ("high", _SHARE, "upper confidence bound of it"),
 )
 """When messages return after their n-th re-send."""
+
+_PROVED: Final = ("proved", _COUNT, "of the recovered, those whose consumption the broker proves")
+RECOVERY_BY_CONSUMER: Final = _table(
+    *_GROUP,
+    ("consumer", _TEXT, "name and version of the application that had failed, by its note"),
+    ("resends", _COUNT, "re-sends after its deaths that were observed for a horizon"),
+    ("recovered", _COUNT, "of them, those that did not return within the horizon"),
+    _PROVED,
+    ("share_recovered", _SHARE, "`recovered` as a share of `resends`"),
+    ("low", _SHARE, "lower confidence bound of it"),
+    ("high", _SHARE, "upper confidence bound of it"),
+)
+"""How many re-sends recover, by the consumer that had failed."""
 
 RECOVERY_BY_MESSAGE: Final = _table(
     *_GROUP,
@@ -201,6 +247,7 @@ RECOVERY_SUMMARY: Final = _table(
     *_GROUP,
     ("messages", _COUNT, "messages by their first death"),
     ("recovered", _COUNT, "stayed away for the horizon after a re-send"),
+    _PROVED,
     ("exhausted", _COUNT, "the rules said: no more"),
     ("discarded", _COUNT, "the rules said: drop"),
     ("cancelled", _COUNT, "a person gave up"),

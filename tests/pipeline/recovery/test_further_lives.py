@@ -1,7 +1,7 @@
 """A person's act after the end of a message begins a new life; its fate is that of the last."""
 
 from collections import Counter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow
@@ -9,14 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amqsidecar.pipeline.recovery.judge import (
+    CONSUMED,
     ENDS,
     FIRST_END,
     FIRST_MESSAGE,
     MESSAGE_OUTCOMES,
     MOMENT_STEP,
     NONE,
+    NOTED,
     NOTHING,
     OUTCOMES,
+    QUEUED,
     RENEWED,
     RESENT,
     STEPS,
@@ -85,6 +88,15 @@ class Story:
     def end(self, name: str) -> None:
         self.now_ms += 1
         self._add(LAST, FIRST_END + ENDS.index(name))
+
+    def note(self, cause: int, consumer: int) -> None:
+        """Write a note on the latest death."""
+        died_ms = next(one["moment"] for one in self.rows[::-1] if not one["step"] & 1)
+        self._add(died_ms // MOMENT_STEP * 2 + 1, NOTED, place=consumer, cause=cause)
+
+    def prove(self, count: int, proof: int) -> None:
+        self.now_ms += 10
+        self._add(2 * count + 1, proof, place=ORIGIN)
 
     def act(self) -> None:
         self._add(LAST, RENEWED, place=ORIGIN)
@@ -157,3 +169,53 @@ def test_what_a_person_brings_back_waits_until_it_is_sent() -> None:
     story.act()
     [fate] = [one for one in story.counts().to_pylist() if one["messages"]]
     assert OUTCOMES[fate["what"] // 2] == ("message", "waiting")
+
+
+def counted(story: Story, kind: str) -> list[dict[str, Any]]:
+    rows = [row for row in story.counts().to_pylist() if row["messages"]]
+    named = [(*OUTCOMES[row["what"] // 2], row) for row in rows]
+    return [row | {"name": name} for of, name, row in named if of == kind]
+
+
+@given(st.integers(0, 3), st.booleans())
+def test_a_note_names_cause_and_consumer_of_its_death_also_after_a_new_life(
+    failures: int, is_late: bool
+) -> None:
+    story = Story()
+    story.die(0)
+    story.live(Life(failures, "exhausted", 0, 0))
+    if not is_late:
+        story.note(cause=11, consumer=12)
+    story.now_ms += 1
+    story.act()
+    story.now_ms += 1
+    if is_late:
+        story.note(cause=11, consumer=12)
+    story.send(1)
+    (fate,) = counted(story, "message")
+    assert (fate["name"], fate["cause_group"]) == ("recovered", 11)
+    (noted,) = counted(story, "consumer")
+    assert (noted["name"], noted["cause_group"], noted["target"]) == ("recovered", 11, 12)
+
+
+def test_a_proof_marks_a_recovery_and_redirected_messages_recover_by_it() -> None:
+    story = Story()
+    story.die(0)
+    story.send(1, ELSEWHERE)
+    story.prove(1, CONSUMED)
+    (fate,) = counted(story, "message")
+    assert (fate["name"], fate["proved"]) == ("recovered", 1)
+    (send,) = counted(story, "resend")
+    assert (send["name"], send["proved"]) == ("stayed", 1)
+
+
+def test_the_horizon_of_what_lay_in_its_queue_begins_when_it_was_seen_there() -> None:
+    story = Story()
+    story.die(0)
+    story.send(1)
+    story.now_ms = OBSERVED_MS - HORIZON_MS - 9
+    story.prove(1, QUEUED)
+    (send,) = counted(story, "resend")
+    assert (send["name"], send["after_ms"], send["proved"]) == ("open", HORIZON_MS - 1, 0)
+    (fate,) = counted(story, "message")
+    assert fate["name"] == "waiting"

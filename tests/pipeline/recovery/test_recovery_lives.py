@@ -366,7 +366,7 @@ def test_counts_of_the_same_key_are_added_up(most: int) -> None:
     chance = np.random.default_rng(1)
     values = chance.integers(-most, most, (400, len(KEYS)))
     rows = np.concatenate([values, values[:100]])
-    sums = chance.integers(0, 2, (len(rows), len(SUMS))) * [1, 1, 1, 0]
+    sums = chance.integers(0, 2, (len(rows), len(SUMS))) * [1, 1, 1, 1, 0]
     expected: Counter[tuple[int, ...]] = Counter()
     for name, places in zip(SUMS, sums.T, strict=True):
         for key, value in zip(rows.tolist(), places.tolist(), strict=True):

@@ -81,6 +81,8 @@ def ingest(
 
     May be killed at any time and is simply run again.
     """
+    from pyspark.sql.utils import is_remote  # noqa: PLC0415 - an extra
+
     from amqsidecar.pipeline.session import open_session  # noqa: PLC0415 - an extra
     from amqsidecar.pipeline.sources.ingest import IngestOptions, run_ingest  # noqa: PLC0415 - an extra
 
@@ -96,5 +98,6 @@ def ingest(
     )
     spark = open_session("ingest", master, conf or ())
     # Why: Spark logs a hundred lines for each failure, and every failure reaches us as an error.
-    spark.sparkContext.setLogLevel("FATAL")
+    if not is_remote():
+        spark.sparkContext.setLogLevel("FATAL")
     run_ingest(spark, options)

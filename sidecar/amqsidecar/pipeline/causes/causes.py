@@ -10,7 +10,6 @@ import pyarrow
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from amqsidecar.pipeline.causes.report import write_report
 from amqsidecar.pipeline.causes.tables import (
@@ -34,7 +33,7 @@ from amqsidecar.pipeline.changes import HOURS, LevelChange, RateSeries, find_cha
 from amqsidecar.pipeline.markers import Marker
 from amqsidecar.pipeline.results import Results
 from amqsidecar.pipeline.sources.events import read_events
-from amqsidecar.pipeline.tables import CAUSE_CHANGES
+from amqsidecar.pipeline.tables import CAUSE_CHANGES, arrow_schema
 
 LEAST_DEATHS: Final = 20
 """Of a group, for change points."""
@@ -70,7 +69,7 @@ def cause_changes(spark: SparkSession, by_hour: DataFrame, seen: ComparedTimes) 
         deaths = np.bincount(part["hour"] - first, part["deaths"], end - first).astype(int)
         changes = find_changes(deaths, np.ones(len(deaths), dtype=int), RateSeries())
         rows += [_row(str(name), first, one) for one in changes]
-    schema = to_arrow_schema(CAUSE_CHANGES, timezone="UTC")
+    schema = arrow_schema(CAUSE_CHANGES)
     columns = list(zip(*rows, strict=True)) or [()] * len(schema)
     arrays = [pyarrow.array(values, one.type) for one, values in zip(schema, columns, strict=True)]
     return spark.createDataFrame(pyarrow.Table.from_arrays(arrays, schema=schema))

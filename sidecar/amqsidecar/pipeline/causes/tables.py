@@ -8,8 +8,8 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
 from amqsidecar.model.cause import GROUP_MAX
-from amqsidecar.model.cause_groups import CauseGroups, own_group
-from amqsidecar.pipeline.places import grouped_place
+from amqsidecar.pipeline import places
+from amqsidecar.pipeline.places import TEXTS_MAX, grouped_place
 from amqsidecar.pipeline.tables import (
     CAUSE_EXAMPLES,
     CAUSE_GROUPS,
@@ -24,10 +24,6 @@ NO_REASON: Final = "(no reason given)"
 """The group of messages without a cause of death from the broker."""
 EXPIRED: Final = "(expired)"
 """The group of messages without a cause whose time to live ran out."""
-
-TEXTS_MAX: Final = 10_000
-"""Maximum number of texts at destinations that are learned from, those with the most deaths; each
-other text is a group of its own."""
 
 HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 24 * HOUR_MS
@@ -181,23 +177,15 @@ def learn_groups(spark: SparkSession, cells: DataFrame) -> DataFrame:
         .agg(f.sum("deaths").alias("deaths"), f.unix_millis(f.min("first_at")).alias("first_ms"))
         .orderBy(f.desc("deaths"), "cause_text", "origin")
         .limit(TEXTS_MAX)
+        .select("origin", "cause_text", "deaths", "first_ms")
         .collect()
     )
-    known = CauseGroups()
-    groups = {
-        # Why its own group: a journal may be of several versions, and not by a sidecar.
-        (row["origin"], row["cause_text"]): own_group(row["cause_text"])
-        for row in sorted(texts, key=lambda row: (row["first_ms"], row["cause_text"]))
-    }
-    for (origin, _), group in groups.items():
-        known.add(origin, group)
-    columns = [
-        [text for _, text in groups],
-        [origin for origin, _ in groups],
-        [known.find(origin, group) for (origin, _), group in groups.items()],
-    ]
+    groups = places.learn_groups(map(tuple, texts))
+    rows = ((text, origin, group) for (origin, text), group in groups.items())
+    columns = list(zip(*rows, strict=True)) or [()] * len(_GROUPS_OF_TEXTS)
     # Why by Arrow: from rows Spark would make it in Python processes of its own.
-    return spark.createDataFrame(pyarrow.table(columns, schema=_GROUPS_OF_TEXTS))
+    arrays = [pyarrow.array(values, pyarrow.string()) for values in columns]
+    return spark.createDataFrame(pyarrow.table(arrays, schema=_GROUPS_OF_TEXTS))
 
 
 def group_cells(cells: DataFrame, groups: DataFrame) -> DataFrame:

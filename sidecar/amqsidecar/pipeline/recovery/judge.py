@@ -6,9 +6,12 @@ are divided by time; a message's outcome is that of its last life, re-sends coun
 The steps of a life are put in order by their redelivery counts, not by their times: sidecars have
 clocks of their own. Round n of a life is its death with count n - 1 and its re-send n; the death
 after that is in round n + 1. The act that begins a further life is the death of its round 1.
+
+A note names the cause of a death, and its consumer. A proof is of a re-send: if it was consumed,
+the message has recovered wherever it was sent; if it lay in its queue, the horizon begins then.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -31,24 +34,28 @@ ENDS: Final = (*GIVEN_UP, "redirected")
 _REDIRECTED: Final = FIRST_END + ENDS.index("redirected")
 RENEWED: Final = FIRST_END + len(ENDS)
 """An act of a person that begins a new life, if the message has ended."""
+NOTED, CONSUMED, QUEUED = (RENEWED + number for number in (1, 2, 3))
+"""A note on a death, and proofs of what became of a re-send."""
 SEND_OUTCOMES: Final = ("returned", "returned_later", "stayed", "open")
 MESSAGE_OUTCOMES: Final = (*ENDS, "recovered", "waiting", "too_young")
 HOURLY_OUTCOMES: Final = ("returned", "recovered")
+"""Of re-sends by hour, and by the consumer that had failed."""
 OUTCOMES: Final = (
     *(("resend", outcome) for outcome in SEND_OUTCOMES),
     *(("message", outcome) for outcome in MESSAGE_OUTCOMES),
-    *(("hourly", outcome) for outcome in HOURLY_OUTCOMES),
+    *((kind, outcome) for kind in ("hourly", "consumer") for outcome in HOURLY_OUTCOMES),
 )
 """Kind and outcome of a row of counts, by number."""
 FIRST_MESSAGE: Final = len(SEND_OUTCOMES)
 """Place in `OUTCOMES` of the first of messages."""
 FIRST_HOURLY: Final = FIRST_MESSAGE + len(MESSAGE_OUTCOMES)
+FIRST_OF_CONSUMER: Final = FIRST_HOURLY + len(HOURLY_OUTCOMES)
 _HOUR_MS: Final = 3_600_000
 _RECOVERED, _WAITING, _TOO_YOUNG = (
     MESSAGE_OUTCOMES.index(one) for one in ("recovered", "waiting", "too_young")
 )
 
-MOMENT_STEP: Final = 8
+MOMENT_STEP: Final = 16
 """A moment is a time in milliseconds times this, plus the number of the step."""
 _STEP_BITS: Final = 34
 """Brokers count redeliveries in 32 bits; a step is twice that."""
@@ -61,22 +68,28 @@ STEPS: Final = pyarrow.schema(
         for name in ("id", "check", "step", "moment", "stream", "place", "cause")
     ]
 )
-"""One row per death, send, end or act of a person that may begin a new life.
+"""One row per death, send, end, act of a person that may begin a new life, note or proof.
 
-`id` and `check` together identify the message. `step` is 2 * round, plus 1 if it is no death;
-`moment` see `MOMENT_STEP`; the others are numbers of texts.
+`id` and `check` together identify the message. `step` is 2 * round, plus 1 if it is no death; of a
+note it is 2 * the time of its death in milliseconds, plus 1, and `place` is its consumer. `moment`
+see `MOMENT_STEP`; the others are numbers of texts.
 """
+_TOLD: Final = ("consumer", "queued_ms", "consumed")
+"""Of a step beside `STEPS`: the consumer of a death; of a send until when it lay in its queue, and
+whether it was consumed; `NOTHING` = not known."""
 
+GROUP: Final = ("origin", "cause_group")
 KEYS: Final = (
-    *("origin", "cause_group", "target", "attempt"),
+    *GROUP,
+    *("target", "attempt"),
     *("entry_stage", "exit_stage", "after_ms", "hour", "what"),
 )
-SUMS: Final = ("messages", "negative_times", "implied_returns", "repeated_resends")
+SUMS: Final = ("messages", "negative_times", "implied_returns", "repeated_resends", "proved")
 COUNTS: Final = pyarrow.schema([(name, pyarrow.int64()) for name in (*KEYS, *SUMS)])
 """`RECOVERY_COUNTS` in numbers, and re-sends once more by the hour (from the epoch).
 
-`target` is where a redirected message was sent, else `NOTHING`. `what` is 2 * the place in
-`OUTCOMES`, plus 1 if left-truncated.
+`target` is where a redirected message was sent, or the consumer that failed; else `NOTHING`. `what`
+is 2 * the place in `OUTCOMES`, plus 1 if left-truncated.
 """
 
 
@@ -117,6 +130,8 @@ class _Rounds(NamedTuple):
     acted_place: _Numbers
     acted_until_ms: _Numbers
     resends: _Numbers
+    consumer: _Numbers
+    is_consumed: _Flags
 
     def where(self, kept: _Flags) -> "_Rounds":
         """Return these rounds; the first and the last of a life are found again."""
@@ -185,6 +200,7 @@ def judge_lives(steps: pyarrow.Table, observed: ObservedStreams) -> Judged:
         "negative_times": has_next & (took_ms < 0),
         "implied_returns": has_next & ~is_next_death,
         "repeated_resends": rounds.resends > 1,
+        "proved": stayed & rounds.is_consumed,
     }
     of_life = np.cumsum(rounds.is_first) - 1
     chosen = is_send & judged.is_counted[of_life]
@@ -193,13 +209,23 @@ def judge_lives(steps: pyarrow.Table, observed: ObservedStreams) -> Judged:
     by_hour = {
         **{name: np.full(len(took_ms), NONE) for name in KEYS},
         **{name: np.zeros(len(took_ms), dtype=np.int64) for name in SUMS},
-        **{name: sends[name] for name in ("origin", "cause_group", "target", "messages")},
+        **{name: sends[name] for name in (*GROUP, "target", "messages", "proved")},
         "hour": rounds.acted_ms // _HOUR_MS,
         "what": _what(FIRST_HOURLY + stayed, np.zeros(len(took_ms), dtype=np.bool_)),
     }
+    is_noted = is_known & (rounds.consumer != NOTHING)
+    by_consumer = {
+        **by_hour,
+        "target": rounds.consumer,
+        "hour": np.full(len(took_ms), NONE),
+        "what": by_hour["what"] + 2 * (FIRST_OF_CONSUMER - FIRST_HOURLY),
+    }
     rows = {
         name: np.concatenate(
-            [sends[name][chosen], by_hour[name][is_known], judged.columns[name]]
+            [
+                *(sends[name][chosen], by_hour[name][is_known]),
+                *(by_consumer[name][is_noted], judged.columns[name]),
+            ]
         ).astype(np.int64)
         for name in COUNTS.names
     }
@@ -209,7 +235,7 @@ def judge_lives(steps: pyarrow.Table, observed: ObservedStreams) -> Judged:
     is_settled[message] = judged.is_closed
     closed = judged.is_closed[of_life]
     is_of_settled = np.concatenate(
-        [closed[chosen], closed[is_known], judged.is_closed[judged.is_row]]
+        [closed[chosen], closed[is_known], closed[is_noted], judged.is_closed[judged.is_row]]
     )
     of_kept = np.empty(len(order), dtype=np.bool_)
     of_kept[order] = is_settled[message_of[life]]
@@ -286,50 +312,78 @@ def _column(steps: pyarrow.Table, name: str) -> _Numbers:
 def _divided(steps: pyarrow.Table) -> tuple[_Numbers, _Numbers, pyarrow.Table]:
     """Divide messages into lives, and make the acts that begin further lives deaths of these.
 
-    Such an act has the place and the cause of the last death before it. Acts of persons on messages
-    that have not ended are left out.
+    Such an act has the place, cause and consumer of the last death before it. Notes become part of
+    deaths, proofs of sends. Acts of persons on messages that have not ended are left out.
 
     Returns:
         Of each step, the place among those that are left of itself or of another of its message
-        (`NONE` = none is left); and of those that are left the number of the life, and themselves.
+        (`NONE` = none is left); and of those that are left the number of the life, and themselves
+        with `_TOLD`.
     """
     columns = {name: _column(steps, name) for name in STEPS.names}
+    nothing = np.zeros(len(steps), dtype=np.int64)
+    columns |= dict.fromkeys(_TOLD, nothing)
     is_act = (columns["step"] & 1).astype(np.bool_)
-    act = columns["moment"] % MOMENT_STEP
-    is_renewal = is_act & (act == RENEWED)
-    division = np.zeros(len(act), dtype=np.int64)
-    if not is_renewal.any():
-        return np.arange(len(act)), division, steps
+    at_ms, act = np.divmod(columns["moment"], MOMENT_STEP)
+    is_gone = is_act & (act >= RENEWED)
+    if not is_gone.any():
+        return np.arange(len(act)), nothing, pyarrow.table(columns)
+    columns = {name: one.copy() for name, one in columns.items()}
+    is_renewal, is_note = (is_act & (act == one) for one in (RENEWED, NOTED))
     is_send = is_act & (act < FIRST_END)
+    died_ms = np.where(is_note, columns["step"] >> 1, at_ms)
+    note, death = _about(columns, (died_ms,), is_note, ~is_act)
+    columns["cause"][death] = columns["cause"][note]
+    columns["consumer"][death] = columns["place"][note]
     # Why sends last: what is sent in the same millisecond was sent by the act.
     turn = np.select([is_renewal, is_send], [1, 2], 0)
-    rows = np.flatnonzero(np.isin(columns["id"], columns["id"][is_renewal]))
-    keys = (turn, columns["moment"] // MOMENT_STEP, columns["check"], columns["id"])
+    rows = np.flatnonzero(np.isin(columns["id"], columns["id"][is_gone]))
+    keys = (turn, at_ms, columns["check"], columns["id"])
     rows = rows[np.lexsort([key[rows] for key in keys])]
     begins = _changes(columns["id"][rows]) | _changes(columns["check"][rows])
     first = np.maximum.accumulate(np.where(begins, np.arange(len(rows)), 0))
 
-    renews, ends = is_renewal[rows], (is_act & ~is_send & ~is_renewal)[rows]
+    renews, ends = is_renewal[rows], (is_act & ~is_send & (act < RENEWED))[rows]
     before = _latest(renews | ends, first)
     renews &= (before >= 0) & ends[before]
     lives = np.cumsum(renews)
+    division = nothing.copy()
     division[rows] = lives - (lives - renews)[first]
+    for name, number in (("queued_ms", QUEUED), ("consumed", CONSUMED)):
+        is_proof = is_act & (act == number)
+        proof, send = _about(columns, (columns["step"], division), is_proof, is_send)
+        columns[name][send] = at_ms[proof]
 
     death = _latest(~is_act[rows], first)[renews]
     begun = rows[renews]
-    for name in ("place", "cause"):
-        columns[name] = columns[name].copy()
+    for name in ("place", "cause", "consumer"):
         had = columns[name][rows[death]]
         columns[name][begun] = np.where(death >= 0, had, columns[name][begun])
-    columns["step"], columns["moment"] = columns["step"].copy(), columns["moment"].copy()
     columns["step"][begun] = 2
     columns["moment"][begun] -= RENEWED
-    kept = ~is_renewal
+    kept = ~is_gone
     kept[begun] = True
     twin = np.where(kept, np.cumsum(kept) - 1, NONE)
     of_message = np.maximum.reduceat(twin[rows], np.flatnonzero(begins))[np.cumsum(begins) - 1]
     twin[rows] = np.where(kept[rows], twin[rows], of_message)
-    return twin, division[kept], pyarrow.table(columns, schema=STEPS).filter(kept)
+    return twin, division[kept], pyarrow.table(columns).filter(kept)
+
+
+def _about(
+    columns: Mapping[str, _Numbers], keys: Sequence[_Numbers], says: _Flags, is_asked: _Flags
+) -> tuple[_Numbers, _Numbers]:
+    """Return rows that say something, by time, and of each the row that it is about.
+
+    That is the first row of the same message and keys that is asked for; those without one are left
+    out.
+    """
+    found = np.flatnonzero(says | (is_asked & np.isin(columns["id"], columns["id"][says])))
+    keys = (*keys, columns["check"], columns["id"])
+    order = found[np.lexsort([one[found] for one in (columns["moment"], says, *keys)])]
+    begins = np.logical_or.reduce([_changes(one[order]) for one in keys])
+    first = order[np.maximum.accumulate(np.where(begins, np.arange(len(order)), 0))]
+    chosen = says[order] & is_asked[first]
+    return order[chosen], first[chosen]
 
 
 def _latest(marked: _Flags, first: _Numbers) -> _Numbers:
@@ -370,7 +424,8 @@ def _rounds(
     died_place, acted_place = of_each(died, place), of_each(acted, place)
     acts = of_each(acted, act)
     has_moved = (acts == RESENT) & (died_place != NOTHING) & (acted_place != NOTHING)
-    acts[has_moved & (acted_place != died_place)] = _REDIRECTED
+    is_consumed = of_each(acted, _column(steps, "consumed")[order]) != NOTHING
+    acts[has_moved & (acted_place != died_place) & ~is_consumed] = _REDIRECTED
     return _Rounds(
         life=life[starts],
         number=step[starts] >> 1,
@@ -383,10 +438,12 @@ def _rounds(
         cause=of_each(died, _column(steps, "cause")[order]),
         has_acted=of_each(acted, is_there).astype(np.bool_),
         act=acts,
-        acted_ms=of_each(acted, at_ms),
+        acted_ms=of_each(acted, np.maximum(at_ms, _column(steps, "queued_ms")[order])),
         acted_place=acted_place,
         acted_until_ms=of_each(acted, until_ms),
         resends=np.bincount(number_of[is_act & (act == RESENT)], minlength=rounds),
+        consumer=of_each(died, _column(steps, "consumer")[order]),
+        is_consumed=is_consumed,
     )
 
 
@@ -559,6 +616,7 @@ def _messages(
         "negative_times": after_ms < 0,
         "implied_returns": nothing,
         "repeated_resends": nothing,
+        "proved": (outcome == _RECOVERED) & rounds.is_consumed[recovery],
     }
     is_open = (rounds.has_died & ~is_death_known) | (
         rounds.has_acted & (rounds.acted_ms > rounds.acted_until_ms - horizon_ms)

@@ -5,14 +5,16 @@ each message together; `judge` counts them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql.utils import is_remote
 
 from amqsidecar.errors import ConfigError, Problem
+from amqsidecar.pipeline.places import learn_groups
 from amqsidecar.pipeline.recovery.judge import NONE, ObservedStreams, add_up, count_lives
 from amqsidecar.pipeline.recovery.packed import PACKED, pack
 from amqsidecar.pipeline.recovery.steps import (
@@ -26,9 +28,11 @@ from amqsidecar.pipeline.recovery.steps import (
     seen_in,
     text_number,
 )
-from amqsidecar.pipeline.results import arrow_schema
 from amqsidecar.pipeline.sources.event_files import EventFile, in_tasks, read_batches
-from amqsidecar.pipeline.tables import RECOVERY_STREAMS
+from amqsidecar.pipeline.tables import RECOVERY_STREAMS, arrow_schema
+
+_CORES: Final = 8
+"""Assumed where Spark Connect does not show the server's."""
 
 
 class Survey(NamedTuple):
@@ -37,12 +41,14 @@ class Survey(NamedTuple):
     Attributes:
         streams: `RECOVERY_STREAMS`.
         ends_ms: the end of the observation of each stream by its number.
-        texts: names of places, and cause groups, by number.
+        texts: names of places, consumers and cause groups, by number.
+        groups: by origin and cause group the number of the group that it is a part of.
     """
 
     streams: pyarrow.Table
     ends_ms: Mapping[int, int]
     texts: Mapping[int, str]
+    groups: Mapping[tuple[int, int], int]
 
 
 def read_steps(
@@ -65,7 +71,7 @@ def read_steps(
         keeps_ids: see `steps.divided`.
     """
     last_ms = None if keeps_later else until_ms
-    tasks = in_tasks(files, spark.sparkContext.defaultParallelism)
+    tasks = in_tasks(files, _CORES if is_remote() else spark.sparkContext.defaultParallelism)
 
     def read(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         own = (
@@ -118,10 +124,22 @@ def surveyed(seen: Seen, until_ms: int | None) -> Survey:
         }
         for name, end_us in ends_us.items()
     ]
+    texts = {text_number(one): one for one in seen.texts}
+    groups = learn_groups(
+        (texts.get(place, ""), texts[cause], *counted)
+        for (place, cause), counted in seen.causes.items()
+    )
+    texts |= {text_number(one): one for one in groups.values()}
     return Survey(
         streams=pyarrow.Table.from_pylist(rows, arrow_schema(RECOVERY_STREAMS)),
         ends_ms={text_number(name): end_us // 1_000 for name, end_us in ends_us.items()},
-        texts={text_number(one): one for one in seen.texts},
+        texts=texts,
+        groups={
+            (place, cause): text_number(group)
+            for place, cause in seen.causes
+            if (group := groups.get((texts.get(place, ""), texts[cause]), texts[cause]))
+            != texts[cause]
+        },
     )
 
 

@@ -56,12 +56,16 @@ def over_time(hourly: pandas.DataFrame, days: int, confidence: float) -> pandas.
     begins = (day - offset) // days * days + offset
     found = hourly.groupby(["group", begins.rename("day")])[["resends", "recovered"]].sum()
     found = found.reset_index()
+    return with_bounds(found, confidence).assign(begins_at=_time(found["day"] * HOURS_OF_A_DAY))
+
+
+def with_bounds(found: pandas.DataFrame, confidence: float) -> pandas.DataFrame:
+    """Return a table with `resends` and `recovered`, its share and Wilson's bounds."""
     n, share = found["resends"], found["recovered"] / found["resends"]
     z = NormalDist().inv_cdf((1 + confidence) / 2)
     middle = (share + z * z / (2 * n)) / (1 + z * z / n)
     width = z / (1 + z * z / n) * np.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
     return found.assign(
-        begins_at=_time(found["day"] * HOURS_OF_A_DAY),
         share_recovered=share,
         low=(middle - width).clip(lower=0.0),
         high=(middle + width).clip(upper=1.0),

@@ -14,10 +14,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
-from amqsidecar.pipeline.recovery.judge import COUNTS
-from amqsidecar.pipeline.results import arrow_schema, parquet_file
+from amqsidecar.pipeline.recovery.judge import COUNTS, GROUP
+from amqsidecar.pipeline.results import parquet_file
+from amqsidecar.pipeline.tables import arrow_schema
 
-GROUP: Final = ("origin", "cause_group")
 PACKED: Final = "origin bigint, cause_group bigint, counts binary"
 """Counts of one group: all columns of `COUNTS` but these two, row by row."""
 NAMED: Final = "table string, content binary"

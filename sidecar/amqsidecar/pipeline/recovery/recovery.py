@@ -18,7 +18,7 @@ from amqsidecar.pipeline.recovery.over_time import Periods
 from amqsidecar.pipeline.recovery.packed import collected, files_of
 from amqsidecar.pipeline.recovery.report import PlottedCurves, write_report
 from amqsidecar.pipeline.recovery.state import KeptState
-from amqsidecar.pipeline.recovery.tables import LARGE, SMALL, estimates
+from amqsidecar.pipeline.recovery.tables import LARGE, SMALL, estimates, in_groups
 from amqsidecar.pipeline.results import Results, time_text
 from amqsidecar.pipeline.sources.event_files import find_files
 
@@ -112,7 +112,8 @@ def _write(
     results.write("recovery_streams", surveyed.streams)
     latest_ms = max(surveyed.ends_ms.values(), default=0)
     periods = Periods(options.period_days, (latest_ms - options.horizon_ms) // _HOUR_MS)
-    estimated = estimates(counted, surveyed.texts, options.confidence, periods)
+    named = in_groups(counted, surveyed.groups)
+    estimated = estimates(named, surveyed.texts, options.confidence, periods)
     estimated = estimated.persist(StorageLevel.MEMORY_AND_DISK)
     tables = collected(estimated, SMALL)
     for name, table in tables.items():

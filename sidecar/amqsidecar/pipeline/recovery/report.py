@@ -11,8 +11,7 @@ import pyarrow.compute
 from pyarrow import parquet
 
 from amqsidecar.pipeline.markers import Marker, marker_layers, marker_points, near
-from amqsidecar.pipeline.recovery.judge import GIVEN_UP
-from amqsidecar.pipeline.recovery.packed import GROUP
+from amqsidecar.pipeline.recovery.judge import GIVEN_UP, GROUP
 from amqsidecar.pipeline.recovery.tables import RESENDS
 from amqsidecar.pipeline.report import Report, percent
 from amqsidecar.pipeline.report_tables import MOST_LINES, show_frame
@@ -35,8 +34,9 @@ _Row = Mapping[str, Any]
 _BOUNDS: Final = ("share_recovered", "low", "high")
 
 _READING: Final = """\
-A message that was re-sent and has not returned within the horizon counts as recovered: nothing \
-else proves a success. Re-sends younger than the horizon are open, not recovered.
+A message that was re-sent and has not returned within the horizon counts as recovered; of some \
+counters prove that they were consumed. Re-sends younger than the horizon are open, not \
+recovered.
 Bounds hold for each number by itself. Few messages have wide bounds."""
 
 
@@ -139,8 +139,14 @@ def write_report(
         show_frame(report, ordered, "Re-sends of every number, by period", shares=_BOUNDS)
     with report.folded("What became of the messages"):
         show_frame(report, _most_lost(summary), "By the first death")
+    noted = _sorted(frames["recovery_by_consumer"], ("resends",), (*GROUP, "consumer"))
+    if len(noted):
+        with report.folded("By the consumer that had failed"):
+            show_frame(report, noted, "Name and version by its notes", shares=_BOUNDS)
     with report.folded("What was read, and how to read it"):
-        report.facts(facts)
+        recovered, proved = (int(summary[one].sum()) for one in ("recovered", "proved"))
+        rests = f"{proved:,} by the broker's counters, {recovered - proved:,} by the horizon"
+        report.facts({**facts, "recovered messages": rests})
         report.text(_READING)
         ordered = streams.to_pandas().sort_values("stream")
         show_frame(report, ordered, "Streams of the history")

@@ -20,7 +20,6 @@ import msgspec
 import numpy as np
 import pyarrow
 from numpy.typing import NDArray
-from py4j.protocol import Py4JJavaError
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -28,6 +27,7 @@ from pyspark.sql import functions as f
 from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.pipeline.recovery.judge import (
     COUNTS,
+    GROUP,
     MOMENT_STEP,
     STEPS,
     SUMS,
@@ -43,15 +43,11 @@ from amqsidecar.pipeline.recovery.lives import (
     seen_of,
     surveyed,
 )
-from amqsidecar.pipeline.recovery.packed import GROUP, pack, unpack
+from amqsidecar.pipeline.recovery.packed import pack, unpack
 from amqsidecar.pipeline.recovery.steps import SEEN_BUCKET, seen_in
 from amqsidecar.pipeline.results import time_text
-from amqsidecar.pipeline.sources.hadoop_files import (
-    list_by_hadoop,
-    read_by_hadoop,
-    remove_by_hadoop,
-    write_by_hadoop,
-)
+from amqsidecar.pipeline.sources.journal_files import folder_of
+from amqsidecar.pipeline.sources.output_files import list_names, read_file, remove, write_file
 from amqsidecar.pipeline.sources.unread import Covered, unread_files
 
 
@@ -192,14 +188,14 @@ class KeptState:
             ConfigError: the history or the state can't be read, or the state is of another history.
         """
         self._spark = spark
-        self._folder = folder
+        self._folder = folder_of(folder)[2]
         self._until_ms = until_ms
-        names = list_by_hadoop(spark, folder)
+        names = list_names(self._folder)
         files = sorted(one for one in names if one.startswith("state-"))
         self._number = int(files[-1].split("-")[1].split(".")[0]) if files else 0
         self._known = _Known(version("amqsidecar"), events, horizon_ms)
         if files:
-            self._known = _opened(spark, f"{folder}/{files[-1]}", self._known)
+            self._known = _opened(f"{self._folder}/{files[-1]}", self._known)
         self._clear()
         self._unread, self._covered = unread_files(spark, events, self._known.covered)
         is_asked_again = bool(self._known.run) and until_ms == self._known.until_ms
@@ -222,7 +218,7 @@ class KeptState:
         """
         if not self.is_current:
             self._add()
-        content = read_by_hadoop(self._spark, f"{self._folder}/{self.run}/seen")
+        content = read_file(f"{self._folder}/{self.run}/seen")
         counts = self._counts(self._known.kept, _SETTLED)
         counts = counts.unionByName(self._counts([self.run], _UNSETTLED))
         return surveyed(seen_in([content]), self._until_ms), counts
@@ -241,7 +237,7 @@ class KeptState:
         ids = np.unique(np.frombuffer(seen.ids, np.int64))
         seen.ids = b""
         if old.run:
-            content = read_by_hadoop(self._spark, f"{self._folder}/{old.run}/seen")
+            content = read_file(f"{self._folder}/{old.run}/seen")
             seen = seen_in([content, msgspec.msgpack.encode(seen)])
         seen = seen.before(None if self._until_ms is None else self._until_ms * 1_000)
         ends_ms = surveyed(seen, self._until_ms).ends_ms
@@ -256,7 +252,7 @@ class KeptState:
         run = f"run-{uuid4().hex}"
         self._write(_judged(reduce(DataFrame.unionByName, named), observed, self._until_ms), run)
         new.unpersist()
-        write_by_hadoop(self._spark, f"{self._folder}/{run}/seen", msgspec.msgpack.encode(seen))
+        write_file(f"{self._folder}/{run}/seen", msgspec.msgpack.encode(seen))
         kept = (*old.kept, run)
         self._known = msgspec.structs.replace(
             old,
@@ -269,7 +265,7 @@ class KeptState:
         # Why not over the older one: on a local disk its checksum is a file of its own.
         self._number += 1
         content = msgspec.json.encode(self._known)
-        write_by_hadoop(self._spark, f"{self._folder}/state-{self._number:06}.json", content)
+        write_file(f"{self._folder}/state-{self._number:06}.json", content)
         self._clear()
 
     def _made_one(self, kept: Sequence[str]) -> str:
@@ -282,18 +278,18 @@ class KeptState:
     def _clear(self) -> None:
         """Remove what no run needs, also of one that was killed."""
         known = self._known
-        for name in list_by_hadoop(self._spark, self._folder):
+        for name in list_names(self._folder):
             path = f"{self._folder}/{name}"
             if name.startswith("run-") and name not in {known.run, *known.kept}:
-                remove_by_hadoop(self._spark, [path])
+                remove([path])
             elif name.startswith("run-") and name != known.run:
-                remove_by_hadoop(self._spark, [f"{path}/{one}" for one in _OF_ONE_RUN])
+                remove([f"{path}/{one}" for one in _OF_ONE_RUN])
             elif name.startswith("state-") and name != f"state-{self._number:06}.json":
-                remove_by_hadoop(self._spark, [path])
+                remove([path])
 
     def _rows(self, runs: Sequence[str], kind: str) -> DataFrame:
         paths = [f"{self._folder}/{run}/judged" for run in runs if run]
-        paths = [one for one in paths if f"kind={kind}" in list_by_hadoop(self._spark, one)]
+        paths = [one for one in paths if f"kind={kind}" in list_names(one)]
         files = [f"{one}/kind={kind}" for one in paths]
         return self._read(files).withColumn("kind", f.lit(kind))
 
@@ -338,22 +334,22 @@ class KeptState:
         return rows.mapInArrow(chosen, _JUDGED)
 
 
-def _opened(spark: SparkSession, path: str, wanted: _Known) -> _Known:
+def _opened(path: str, wanted: _Known) -> _Known:
     """Return what a file of the state holds, if it is of the same question."""
     anew = "name a new folder for --state, which reads all again"
     try:
-        content = msgspec.json.decode(read_by_hadoop(spark, path), type=dict[str, Any])
+        content = msgspec.json.decode(read_file(path), type=dict[str, Any])
         for name, said in _QUESTION.items():
             was, now = content.get(name), getattr(wanted, name)
             if was != now:
                 what = f"is of another {said}: {was}, not {now}; {anew}"
                 raise ConfigError([Problem(path, what)])
         known = msgspec.convert(content, _Known, strict=False)
-    except (Py4JJavaError, msgspec.DecodeError) as error:
+    except (OSError, msgspec.DecodeError) as error:
         raise ConfigError([Problem(path, f"is damaged; {anew}")]) from error
     folder = path.rpartition("/")[0]
     for run in (known.run, *known.kept):
-        if "_SUCCESS" not in list_by_hadoop(spark, f"{folder}/{run}/judged"):
+        if "_SUCCESS" not in list_names(f"{folder}/{run}/judged"):
             raise ConfigError([Problem(f"{folder}/{run}", f"is not whole; {anew}")])
     return known
 

@@ -22,6 +22,8 @@ from amqsidecar.model.event import (
     DuplicateSuppressed,
     Event,
     Exhausted,
+    Explained,
+    OutcomeProved,
     Received,
     Redirected,
     Resent,
@@ -30,13 +32,24 @@ from amqsidecar.model.event import (
     Returned,
 )
 from amqsidecar.pipeline.places import grouped_name
-from amqsidecar.pipeline.recovery.judge import FIRST_END, MOMENT_STEP, NOTHING, RENEWED, STEPS
+from amqsidecar.pipeline.recovery.judge import (
+    CONSUMED,
+    FIRST_END,
+    MOMENT_STEP,
+    NOTED,
+    NOTHING,
+    QUEUED,
+    RENEWED,
+    STEPS,
+)
 
 DIVIDED: Final = "bucket int, content binary"
 """`STEPS` of messages of one bucket, column by column; in bucket `SEEN_BUCKET` a `Seen`."""
 SEEN_BUCKET: Final = -1
-TEXT_COLUMNS: Final = ("stream", "type", "origin", "destination", "cause_group")
-COLUMNS: Final = (*TEXT_COLUMNS, "at", "redelivery_id", "redelivery_count")
+TEXT_COLUMNS: Final = (
+    *("stream", "type", "origin", "destination", "cause_group", "consumer", "outcome"),
+)
+COLUMNS: Final = (*TEXT_COLUMNS, "at", "died_at", "redelivery_id", "redelivery_count")
 """What is read of an event."""
 
 
@@ -61,8 +74,10 @@ _KINDS: Final = {
     **dict.fromkeys(_DEATHS, _DEATH),
     **{name: number for number, name in enumerate(_ACTS)},
     **dict.fromkeys(_RENEWALS, RENEWED),
+    _tag(Explained): NOTED,
+    _tag(OutcomeProved): CONSUMED,
 }
-_LAST_ROUND: Final = 2**31
+_LAST: Final = 2**31
 """Order of an end, which has no count: behind every event."""
 
 _BUCKET_BITS: Final = 8
@@ -71,6 +86,7 @@ _LEAST_STEPS: Final = 200_000
 
 _Numbers = NDArray[np.int64]
 _Words = NDArray[np.uint64]
+_Causes = dict[tuple[int, int], tuple[int, int]]
 
 
 class SeenStream(msgspec.Struct, array_like=True):
@@ -97,6 +113,7 @@ class Seen(msgspec.Struct):
     Attributes:
         streams: by their names.
         texts: all that have numbers.
+        causes: by origin and cause the number of deaths and notes, and when the first was.
         problems: where and what, of a file that can't be read; then nothing else counts.
         later: each event that is kept for a later end of the observation: its stream, whether its
             type is unknown, and its time.
@@ -105,13 +122,14 @@ class Seen(msgspec.Struct):
 
     streams: dict[str, SeenStream]
     texts: list[str]
+    causes: _Causes = {}
     problems: list[tuple[str, str]] = []
     later: list[tuple[str, bool, int]] = []
     ids: bytes = b""
 
     def before(self, until_us: int | None) -> "Seen":
         """Return the same with the events that are no longer later."""
-        seen = Seen(dict(self.streams), self.texts, self.problems)
+        seen = Seen(dict(self.streams), self.texts, self.causes, self.problems)
         for one in self.later:
             stream, is_unknown, at_us = one
             if until_us is not None and at_us >= until_us:
@@ -125,6 +143,12 @@ class Seen(msgspec.Struct):
         for name, stream in other.items():
             known = self.streams.get(name)
             self.streams[name] = stream if known is None else known.add(stream)
+
+    def add_causes(self, other: _Causes) -> None:
+        """Add causes."""
+        for place, (deaths, first_us) in other.items():
+            known, known_us = self.causes.get(place, (0, first_us))
+            self.causes[place] = known + deaths, min(known_us, first_us)
 
 
 def divided(
@@ -149,8 +173,9 @@ def divided(
     waiting: list[_Numbers] = []
     try:
         for batch in batches:
-            streams, steps, later = _read(batch, numbers, since_ms, until_ms, keeps_later)
+            streams, causes, steps, later = _read(batch, numbers, since_ms, until_ms, keeps_later)
             seen.add(streams)
+            seen.add_causes(causes)
             seen.later += later
             waiting.append(steps)
             if keeps_ids:
@@ -175,6 +200,7 @@ def seen_in(contents: Iterable[bytes]) -> Seen:
     for content in contents:
         one = msgspec.msgpack.decode(content, type=Seen)
         whole.add(one.streams)
+        whole.add_causes(one.causes)
         whole.later += one.later
         whole.problems += one.problems
         whole.ids += one.ids
@@ -232,11 +258,10 @@ def _read(
     since_ms: int | None,
     until_ms: int | None,
     keeps_later: bool,
-) -> tuple[dict[str, SeenStream], _Numbers, list[tuple[str, bool, int]]]:
-    """Return the streams, the steps and the later events; steps are the rows of a matrix."""
+) -> tuple[dict[str, SeenStream], _Causes, _Numbers, list[tuple[str, bool, int]]]:
+    """Return the streams, causes, steps and later events; steps are the rows of a matrix."""
     texts = {name: _encoded(batch.column(name)) for name in TEXT_COLUMNS}
-    at_us = batch.column("at").cast(pyarrow.timestamp("us"), safe=False).cast(pyarrow.int64())
-    at_us = at_us.to_numpy()
+    at_us = _microseconds(batch.column("at"))
     is_inside = np.ones(len(at_us), dtype=np.bool_)
     if since_ms is not None:
         is_inside &= at_us >= since_ms * 1_000
@@ -256,30 +281,66 @@ def _read(
         is_inside |= True
 
     ids = batch.column("redelivery_id").fill_null("")
-    chosen = np.flatnonzero(is_inside & (kinds != _OTHER) & (_lengths(ids) > 0))
+    died_us = _microseconds(batch.column("died_at"))
+    codes, names = texts["cause_group"]
+    is_empty = (kinds == NOTED) & ((died_us == 0) | (codes == len(names) - 1))
+    is_step = is_inside & (kinds != _OTHER) & ~is_empty
+    chosen = np.flatnonzero(is_step & (_lengths(ids) > 0))
     act = kinds[chosen]
     is_death, is_send = act == _DEATH, (act >= 0) & (act < FIRST_END)
+    is_note, is_proof = act == NOTED, act == CONSUMED
     count = batch.column("redelivery_count").cast(pyarrow.int64()).fill_null(0).to_numpy()[chosen]
-    number = np.where(is_death, count + 1, np.where(is_send, count, _LAST_ROUND))
-    origin, destination, cause, stream = (
+    number = np.select(
+        [is_death, is_send | is_proof, is_note], [count + 1, count, died_us[chosen] // 1_000], _LAST
+    )
+    origin, destination, cause, stream, consumer = (
         numbers.of(texts[name][1], rule)[texts[name][0][chosen]]
         for name, rule in (
             ("origin", grouped_name),
             ("destination", grouped_name),
             ("cause_group", str),
             ("stream", str),
+            ("consumer", str),
         )
     )
+    codes, outcomes = texts["outcome"]
+    is_queued = is_proof & np.array([one == "queued" for one in outcomes])[codes[chosen]]
+    turn = np.where(is_queued, QUEUED, np.maximum(act, 0))
     columns = {
         **dict(zip(("id", "check"), hashed(ids, chosen), strict=True)),
         "step": number * 2 + ~is_death,
-        "moment": at_us[chosen] // 1_000 * MOMENT_STEP + np.maximum(act, 0),
+        "moment": at_us[chosen] // 1_000 * MOMENT_STEP + turn,
         "stream": stream,
-        "place": np.where(is_send | (act == RENEWED), destination, origin),
-        "cause": np.where(is_death, cause, NOTHING),
+        "place": np.select(
+            [is_note, is_send | is_proof | (act == RENEWED)], [consumer, destination], origin
+        ),
+        "cause": np.where(is_death | is_note, cause, NOTHING),
     }
     steps = np.stack([columns[name].astype(np.int64) for name in STEPS.names])
-    return streams, steps, later
+    is_named = is_death | is_note
+    causes = _causes(
+        np.where(is_note, destination, origin)[is_named], cause[is_named], at_us[chosen][is_named]
+    )
+    return streams, causes, steps, later
+
+
+def _microseconds(times: pyarrow.Array) -> _Numbers:
+    """Return times since the epoch; 0 in place of null."""
+    whole = times.cast(pyarrow.timestamp("us"), safe=False).cast(pyarrow.int64())
+    found: _Numbers = whole.fill_null(0).to_numpy()
+    return found
+
+
+def _causes(place: _Numbers, cause: _Numbers, at_us: _Numbers) -> _Causes:
+    """Return `Seen.causes` of deaths and of notes on them."""
+    named = pyarrow.table([place, cause, at_us], ["place", "cause", "at"])
+    found = named.group_by(["place", "cause"]).aggregate([("at", "count"), ("at", "min")])
+    rows = (found.column(one).to_pylist() for one in ("place", "cause", "at_count", "at_min"))
+    return {
+        (where, of): (deaths, first_us)
+        for where, of, deaths, first_us in zip(*rows, strict=True)
+        if of != NOTHING
+    }
 
 
 def _encoded(column: pyarrow.Array) -> tuple[_Numbers, list[str | None]]:

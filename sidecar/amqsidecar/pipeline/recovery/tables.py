@@ -12,7 +12,7 @@ import pandas
 import pyarrow
 from numpy.typing import NDArray
 from pyspark.sql import DataFrame
-from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
 from amqsidecar.pipeline.recovery.judge import (
@@ -20,17 +20,27 @@ from amqsidecar.pipeline.recovery.judge import (
     ENDS,
     FIRST_HOURLY,
     FIRST_MESSAGE,
+    FIRST_OF_CONSUMER,
+    GROUP,
+    HOURLY_OUTCOMES,
     MESSAGE_OUTCOMES,
     NONE,
     OUTCOMES,
     SEND_OUTCOMES,
     add_up,
 )
-from amqsidecar.pipeline.recovery.over_time import Periods, changes, hourly_resends, over_time
-from amqsidecar.pipeline.recovery.packed import GROUP, NAMED, name_table, unpack
+from amqsidecar.pipeline.recovery.over_time import (
+    Periods,
+    changes,
+    hourly_resends,
+    over_time,
+    with_bounds,
+)
+from amqsidecar.pipeline.recovery.packed import NAMED, name_table, unpack
 from amqsidecar.pipeline.recovery.survival import FLOWS, cumulative_incidence, reached_at
 from amqsidecar.pipeline.tables import (
     RECOVERY_BY_ATTEMPT,
+    RECOVERY_BY_CONSUMER,
     RECOVERY_BY_MESSAGE,
     RECOVERY_CHANGES,
     RECOVERY_COUNTS,
@@ -38,6 +48,7 @@ from amqsidecar.pipeline.tables import (
     RECOVERY_OVER_TIME,
     RECOVERY_SUMMARY,
     TIME_TO_RECOVERY,
+    arrow_schema,
 )
 
 RESENDS: Final = (*GROUP, "attempt")
@@ -47,6 +58,7 @@ QUANTILES: Final = (0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
 SMALL: Final[Mapping[str, StructType]] = {
     "recovery_by_attempt": RECOVERY_BY_ATTEMPT,
     "recovery_by_message": RECOVERY_BY_MESSAGE,
+    "recovery_by_consumer": RECOVERY_BY_CONSUMER,
     "time_to_recovery": TIME_TO_RECOVERY,
     "recovery_summary": RECOVERY_SUMMARY,
     "recovery_over_time": RECOVERY_OVER_TIME,
@@ -61,7 +73,7 @@ LARGE: Final[Mapping[str, StructType]] = {
 TABLES: Final = {**LARGE, **SMALL}
 _TIME_BITS: Final = 42
 """Of a time in milliseconds: 139 years."""
-_MARKS: Final = ("negative_times", "implied_returns", "repeated_resends")
+_MARKS: Final = ("negative_times", "implied_returns", "repeated_resends", "proved")
 _KINDS, _OUTCOMES = (pyarrow.array([one[at] for one in OUTCOMES]) for at in (0, 1))
 _HAPPENED: Final = [
     place
@@ -69,6 +81,25 @@ _HAPPENED: Final = [
     if one in (("resend", "returned"), ("message", "recovered"))
 ]
 _COMPETED: Final = [OUTCOMES.index(("message", one)) for one in ENDS]
+
+
+def in_groups(counted: DataFrame, groups: Mapping[tuple[int, int], int]) -> DataFrame:
+    """Return `packed.PACKED` with the numbers of groups in place of those of parts of them.
+
+    Args:
+        counted: `packed.PACKED`.
+        groups: see `lives.Survey`.
+    """
+    if not groups:
+        return counted
+    rows = [(origin, cause, group) for (origin, cause), group in groups.items()]
+    columns = [pyarrow.array(one, pyarrow.int64()) for one in zip(*rows, strict=True)]
+    named = pyarrow.table(columns, ["origin", "cause_group", "named"])
+    joined = counted.join(
+        f.broadcast(counted.sparkSession.createDataFrame(named)), list(GROUP), "left"
+    )
+    cause = f.coalesce("named", "cause_group").alias("cause_group")
+    return joined.select("origin", cause, "counts")
 
 
 def estimates(
@@ -108,22 +139,25 @@ def estimate_all(
     numbers = {name: summed.column(name).to_numpy() for name in COUNTS.names if name not in GROUP}
     numbers["outcome"] = numbers["what"] // 2
     rows = pandas.DataFrame({**numbers, "group": group})
-    is_hourly = rows["outcome"] >= FIRST_HOURLY
-    is_resend = rows["outcome"] < FIRST_MESSAGE
-    resends, messages = rows[is_resend], rows[~is_resend & ~is_hourly]
+    is_of_consumer = rows["outcome"] >= FIRST_OF_CONSUMER
+    is_hourly = (rows["outcome"] >= FIRST_HOURLY) & ~is_of_consumer
+    counted = rows[rows["outcome"] < FIRST_HOURLY]
+    is_resend = counted["outcome"] < FIRST_MESSAGE
+    resends, messages = counted[is_resend], counted[~is_resend]
     by_hour = hourly_resends(rows[is_hourly])
     curve = _curve(resends, confidence)
     made = {
         "recovery_curve": curve,
         "recovery_by_attempt": _by_attempt(resends, curve),
         "recovery_by_message": _by_message(messages, confidence),
+        "recovery_by_consumer": _by_consumer(rows[is_of_consumer], texts, confidence),
         "time_to_recovery": _times(messages, confidence),
         "recovery_summary": _summary(messages, texts),
         "recovery_over_time": over_time(by_hour, periods.days, confidence),
         "recovery_changes": changes(by_hour, periods.end_hour),
     }
     tables = {name: _table(TABLES[name], frame, names) for name, frame in made.items()}
-    return {"recovery_counts": _counts(rows[~is_hourly], names, texts), **tables}
+    return {"recovery_counts": _counts(counted, names, texts), **tables}
 
 
 def _groups(
@@ -169,7 +203,7 @@ def _table(schema: StructType, frame: pandas.DataFrame, names: pyarrow.Table) ->
         named[one.name]
         if one.name in named
         else pyarrow.array(frame[one.name], one.type, from_pandas=True)
-        for one in to_arrow_schema(schema, timezone="UTC")
+        for one in arrow_schema(schema)
     ]
     return pyarrow.table(columns, schema.names)
 
@@ -225,6 +259,17 @@ def _by_message(messages: pandas.DataFrame, confidence: float) -> pandas.DataFra
     ).reset_index()
     ended = (1 - found["share_recovered"] - found["remaining"]).clip(lower=0.0)
     return found.assign(share_ended=ended)
+
+
+def _by_consumer(
+    rows: pandas.DataFrame, texts: Mapping[int, str], confidence: float
+) -> pandas.DataFrame:
+    """Return `RECOVERY_BY_CONSUMER`."""
+    tallied = _tallied(rows, ["group", "target"], FIRST_OF_CONSUMER, HOURLY_OUTCOMES)
+    named = tallied.assign(
+        consumer=tallied["target"].map(texts).astype("object"), resends=tallied["messages"]
+    )
+    return with_bounds(named, confidence)
 
 
 def _times(messages: pandas.DataFrame, confidence: float) -> pandas.DataFrame:

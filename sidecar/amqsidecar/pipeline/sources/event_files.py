@@ -11,21 +11,18 @@ from urllib.parse import unquote
 import pyarrow
 from pyarrow import parquet
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
 
-from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.pipeline.sources.events import journal_slices, table_at
 from amqsidecar.pipeline.sources.journal_files import (
     Slice,
-    cover,
+    find_again,
     folder_of,
-    list_streams,
     opened_parquet,
     read_slice,
     removed,
     row_groups_of,
 )
-from amqsidecar.pipeline.tables import EVENTS
+from amqsidecar.pipeline.tables import EVENTS, arrow_schema
 
 _PART_BYTES: Final = 64 * 1024 * 1024
 """Of a table's file that are read at once, about; row groups are not divided."""
@@ -168,24 +165,7 @@ def read_batches(
             except FileNotFoundError as error:
                 raise removed(one.url) from error
         else:
-            yield from read_slice(one, read, _find_again, texts)
-
-
-def _find_again(wanted: Slice) -> list[Slice]:
-    """Return where the segments of a slice are now.
-
-    Raises:
-        ConfigError: they are gone.
-    """
-    journal, _, _ = wanted.file.url.rsplit("/", 2)
-    stream = wanted.file.stream
-    files = list_streams([journal]).get(stream, [])
-    slices, gaps = cover(files, wanted.first, wanted.last)
-    if gaps:
-        numbers = ", ".join(map(str, gaps))
-        what = f"segments {numbers} of stream {stream} were removed while the job ran: run it again"
-        raise ConfigError([Problem(journal, what)])
-    return slices
+            yield from read_slice(one, read, find_again, texts)
 
 
 def _epoch_ms(moment: datetime) -> float:
@@ -217,7 +197,7 @@ def _middle(footer: parquet.FileMetaData, group: int) -> int:
     return int(min(starts) + sum(one.total_compressed_size for one in chunks) // 2)
 
 
-_TYPES: Final = {one.name: one.type for one in to_arrow_schema(EVENTS, timezone="UTC")}
+_TYPES: Final = {one.name: one.type for one in arrow_schema(EVENTS)}
 
 
 def _with_folders(

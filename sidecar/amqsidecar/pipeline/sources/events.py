@@ -1,11 +1,13 @@
 """The history as a DataFrame: a table that `ingest` has made, or a journal itself."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 from urllib.parse import unquote
 
+import pyarrow
 import structlog
+from pyarrow import parquet
 from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as f
 
@@ -16,11 +18,14 @@ from amqsidecar.pipeline.sources.journal_files import (
     JournalFile,
     Slice,
     cover,
+    find_again,
     folder_of,
     list_streams,
     opened,
+    read_slice,
+    with_columns,
 )
-from amqsidecar.pipeline.tables import EVENTS
+from amqsidecar.pipeline.tables import EVENTS, arrow_schema
 
 SINK_LOG = "_spark_metadata"
 """What a streaming query leaves beside the files that it wrote; only files that it names count."""
@@ -62,7 +67,9 @@ def read_events(
         return _between(table, since_ms, until_ms).select(*EVENTS.names)
     slices = journal_slices(path, strict=strict)
     _check([one.file for one in slices])
-    return _between(_read_slices(spark, slices), since_ms, until_ms)
+    is_local = slices[0].file.url.startswith("file:")
+    read = _read_slices if is_local else _read_elsewhere
+    return _between(read(spark, slices), since_ms, until_ms)
 
 
 def table_at(spark: SparkSession, path: str) -> DataFrame | None:
@@ -165,6 +172,22 @@ def _read_slices(spark: SparkSession, slices: Sequence[Slice]) -> DataFrame:
     ]
     frames = [_read_whole(reader, whole), *parts] if whole else parts
     return reduce(DataFrame.unionAll, frames)
+
+
+def _read_elsewhere(spark: SparkSession, slices: Sequence[Slice]) -> DataFrame:
+    """Read by Python: Spark may have no file system for a store that the sidecar writes to."""
+    schema = arrow_schema(EVENTS)
+
+    def rows(content: parquet.ParquetFile, one: Slice) -> Iterator[pyarrow.RecordBatch]:
+        for batch in content.iter_batches(columns=EVENTS.names, use_threads=False):
+            yield with_columns(one.rows_of(batch), schema)
+
+    def read(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from read_slice(slices[number], rows, find_again)
+
+    return spark.range(len(slices)).mapInArrow(read, EVENTS)
 
 
 def _read_whole(reader: DataFrameReader, urls: Sequence[str]) -> DataFrame:

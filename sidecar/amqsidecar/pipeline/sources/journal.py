@@ -22,7 +22,6 @@ from pyspark.sql.datasource import (
     LessThan,
     LessThanOrEqual,
 )
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -39,8 +38,9 @@ from amqsidecar.pipeline.sources.journal_files import (
     list_streams,
     read_slice,
     row_groups_of,
+    with_columns,
 )
-from amqsidecar.pipeline.tables import EVENTS
+from amqsidecar.pipeline.tables import EVENTS, arrow_schema
 
 _COLUMNS: Final = (("stream",), ("segment",), ("at",))
 """A file has one stream; the others grow along it, so that the bounds of a row group are narrow."""
@@ -287,7 +287,7 @@ def _batches(
     content: Any, wanted: Slice, filters: Sequence[Filter]
 ) -> Iterator[pyarrow.RecordBatch]:
     """Yield rows as Spark wants them."""
-    schema = to_arrow_schema(EVENTS, timezone="UTC")
+    schema = arrow_schema(EVENTS)
 
     def has_segments(low: int, high: int) -> bool:
         return wanted.overlaps(low, high) and may_hold(filters, "segment", low, high)
@@ -301,10 +301,4 @@ def _batches(
     ):
         rows = wanted.rows_of(batch)
         if rows.num_rows:
-            columns = [
-                rows.column(field.name).cast(field.type)
-                if field.name in rows.schema.names
-                else pyarrow.nulls(rows.num_rows, field.type)
-                for field in schema
-            ]
-            yield pyarrow.RecordBatch.from_arrays(columns, schema=schema)
+            yield with_columns(rows, schema)

@@ -271,6 +271,34 @@ def read_slice(
         yield from read_slice(one, read, find_again, texts, tries - 1)
 
 
+def find_again(wanted: Slice) -> list[Slice]:
+    """Return where the segments of a slice are now.
+
+    Raises:
+        ConfigError: they are gone.
+    """
+    journal, _, _ = wanted.file.url.rsplit("/", 2)
+    stream = wanted.file.stream
+    files = list_streams([journal]).get(stream, [])
+    slices, gaps = cover(files, wanted.first, wanted.last)
+    if gaps:
+        numbers = ", ".join(map(str, gaps))
+        what = f"segments {numbers} of stream {stream} were removed while the job ran: run it again"
+        raise ConfigError([Problem(journal, what)])
+    return slices
+
+
+def with_columns(rows: pyarrow.RecordBatch, schema: pyarrow.Schema) -> pyarrow.RecordBatch:
+    """Return rows with the columns of a schema; those that an earlier program lacked are null."""
+    columns = [
+        rows.column(one.name).cast(one.type)
+        if one.name in rows.schema.names
+        else pyarrow.nulls(rows.num_rows, one.type)
+        for one in schema
+    ]
+    return pyarrow.RecordBatch.from_arrays(columns, schema=schema)
+
+
 def removed(url: str) -> ConfigError:
     """Return what is wrong with a file that was there."""
     return ConfigError([Problem(url, "was removed while the job ran: run it again")])

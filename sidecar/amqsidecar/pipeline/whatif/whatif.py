@@ -12,7 +12,7 @@ from pyspark.sql import functions as f
 
 from amqsidecar.pipeline.results import Results, time_text
 from amqsidecar.pipeline.sources.events import read_events
-from amqsidecar.pipeline.sources.hadoop_files import write_by_hadoop
+from amqsidecar.pipeline.sources.output_files import write_file
 from amqsidecar.pipeline.tables import WHATIF_PROPOSALS
 from amqsidecar.pipeline.whatif.attempts import GroupKey, Usual
 from amqsidecar.pipeline.whatif.courses import (
@@ -210,7 +210,7 @@ def _replay_of(
 def _write_json(spark: SparkSession, path: str, tables: Mapping[str, DataFrame]) -> None:
     """Write tables as one JSON document; each is small."""
     rows = {name: [row.asDict() for row in table.collect()] for name, table in tables.items()}
-    write_by_hadoop(spark, path, json.dumps(rows, indent=1, sort_keys=True).encode())
+    write_file(path, json.dumps(rows, indent=1, sort_keys=True).encode())
 
 
 def _write_proposal(
@@ -235,7 +235,7 @@ def _write_proposal(
     head = f"# Settings of {len(settings)} destinations by `amqsidecar pipeline whatif`.\n"
     policy, values = head + write_yaml(rules), write_helm_values(rules, head)
     for name, text in (("policy.yaml", policy), ("values.yaml", values)):
-        write_by_hadoop(spark, f"{options.output_folder}/{_PROPOSAL_FOLDER}/{name}", text.encode())
+        write_file(f"{options.output_folder}/{_PROPOSAL_FOLDER}/{name}", text.encode())
     return [Candidate(PROPOSAL, rules, compile_policy(rules, plugins))] if settings else []
 
 

@@ -1,0 +1,147 @@
+"""One journal, the Sparks of managed services, Spark Connect, DuckDB and pandas: equal tables.
+
+The table in deploy/spark/README.md names what is tried here.
+"""
+
+import os
+import random
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import pandas
+import pyspark
+import pytest
+from pyarrow import parquet
+
+from amqsidecar.journal import SegmentFile, stream_folder
+from amqsidecar.model.event import Received
+from pipeline.journals import write_rows
+from pipeline.recovery.histories import row
+from pipeline.recovery.test_recovery import life
+from support.histories.spark_home import java_options
+from support.machine.ports import free_port, is_open
+from support.machine.processes import wait_or_kill
+from support.waiting import eventually
+
+pytestmark = [pytest.mark.proof, pytest.mark.timeout(1800)]
+
+VERSIONS = ("4.0", "4.1", "4.2")
+CONNECT = ("grpcio", "grpcio-status", "googleapis-common-protos", "zstandard")
+SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
+JOBS = {"recovery": ("--horizon", "300s"), "causes": ()}
+
+
+@pytest.fixture(scope="module")
+def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("engines") / "journal"
+    for number in (1, 2):
+        events = [
+            event
+            for group in range(6)
+            for at in range(30)
+            for event in life(random.Random(f"{group} {at} {number}"), group, 30 * number + at)
+        ]
+        rows = [
+            row("main", place, event)
+            | {"segment": number}
+            | ({"cause_group": f"a.B{place % 3}"} if isinstance(event, Received) else {})
+            for place, event in enumerate(events)
+        ]
+        write_rows(folder / stream_folder("main") / SegmentFile(number, number).name, rows)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def expected(journal: Path) -> dict[str, list[str]]:
+    return tables(journal, "newest", {})
+
+
+def installed(folder: Path, *packages: str) -> dict[str, str]:
+    """Return the environment of a Python that finds packages before its own."""
+    pip = (sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+    subprocess.run([*pip, "--no-compile", "--target", folder, *packages], check=True)
+    return {"PYTHONPATH": os.pathsep.join(filter(None, (str(folder), os.getenv("PYTHONPATH"))))}
+
+
+def tables(
+    journal: Path, engine: str, environment: dict[str, str], *options: str
+) -> dict[str, list[str]]:
+    """Return the rows of all tables of the jobs."""
+    found = {}
+    for job, more in JOBS.items():
+        out = journal.parent / engine / job
+        arguments = ("--events", str(journal), "--output-folder", str(out), *more, *options)
+        done = subprocess.run(
+            [sys.executable, "-m", "amqsidecar", "pipeline", job, *arguments],
+            env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", **environment},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr[-3_000:]
+        for mark in out.glob("*/_SUCCESS"):
+            rows = parquet.read_table(mark.parent).to_pylist()
+            found[mark.parent.name] = sorted(map(repr, rows))
+    assert len(found) > len(JOBS)
+    return found
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_older_sparks_write_the_same(
+    version: str, journal: Path, expected: dict[str, list[str]], tmp_path: Path
+) -> None:
+    environment = installed(tmp_path, f"pyspark=={version}.*")
+    assert tables(journal, version, environment) == expected
+
+
+@pytest.fixture
+def connect() -> Iterator[str]:
+    """The address of a server, which runs tasks with this Python."""
+    port = free_port()
+    settings = (f"spark.connect.grpc.binding.port={port}", "spark.ui.enabled=false", java_options())
+    home = Path(pyspark.__file__).parent
+    server = subprocess.Popen(
+        [
+            *(home / "bin" / "spark-submit", "--master", "local[2]", "--class", SERVER),
+            *(word for one in settings for word in ("--conf", one)),
+            "spark-internal",
+        ],
+        env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        eventually(lambda: is_open(port), within_s=300)
+        yield f"sc://127.0.0.1:{port}"
+    finally:
+        server.terminate()
+        wait_or_kill(server, 60)
+
+
+def test_spark_connect_writes_the_same(
+    connect: str, journal: Path, expected: dict[str, list[str]], tmp_path: Path
+) -> None:
+    environment = installed(tmp_path, *CONNECT)
+    assert tables(journal, "connect", environment, "--master", connect) == expected
+
+
+def test_duckdb_and_pandas_count_the_same_deaths(
+    journal: Path, expected: dict[str, list[str]]
+) -> None:
+    assert expected
+    files = str(journal / "stream=*" / "segment-*.parquet")
+    deaths = "SELECT cause_group, count(*) FROM read_parquet(?) WHERE type IN ('received', "
+    by_duckdb = dict(duckdb.execute(f"{deaths}'returned') GROUP BY 1", [files]).fetchall())
+    events = pandas.concat(
+        pandas.read_parquet(one, partitioning=None) for one in sorted(journal.glob("*/*.parquet"))
+    )
+    by_pandas = Counter(events[events["type"].isin(["received", "returned"])]["cause_group"])
+    texts = parquet.read_table(journal.parent / "newest" / "causes" / "cause_texts").to_pylist()
+    by_job: Counter[str] = Counter()
+    for one in texts:
+        by_job[one["cause_text"]] += one["deaths"]
+    assert by_job == by_duckdb == by_pandas
