@@ -5,6 +5,7 @@ waiting for windows.
 """
 
 import uuid
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -14,10 +15,12 @@ from pathlib import Path
 import pytest
 
 from amqsidecar.clock import SystemClock
+from amqsidecar.journals.folder import LocalFolder
 from amqsidecar.model.outcome import Observation
 from support.brokers.purge import purge
 from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
 from support.brokers.web_console import ConsoleBroker
+from support.histories.journal_rows import rows_in, wait_written
 from support.jms.peer import JmsPeer
 from support.sidecar.observed import is_counted, observations
 from support.sidecar.process import SidecarProcess
@@ -43,6 +46,7 @@ class Site:
     provider: str
     how: str
     has_counters: bool
+    journal: Path
     mark: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
 
     def queue(self, fate: str) -> str:
@@ -132,16 +136,23 @@ def sites(
         brokers = {"artemis": artemis, "counting": counting, "console": console, "stock": stock}
         for name, broker in brokers.items():
             is_artemis = broker is artemis
+            folder = tmp_path_factory.mktemp(name)
+            journal = folder / "journal"
             sidecar = SidecarProcess(
-                tmp_path_factory.mktemp(name),
+                folder,
                 broker.pair_url if isinstance(broker, ArtemisBroker) else broker.openwire_url,
                 policy=POLICIES / ("artemis.yaml" if is_artemis else "redelivery.yaml"),
-                sets=(*OPTIONS, *(jolokia if broker is console else ())),
+                sets=(
+                    *OPTIONS,
+                    *(jolokia if broker is console else ()),
+                    *(f"journal.path={journal}", "journal.segment_s=1"),
+                ),
             )
             stack.enter_context(sidecar)
             sidecar.start()
             provider, how = ("qpid", "reject") if is_artemis else ("openwire", "rollback")
-            sites[name] = Site(name, broker, sidecar, provider, how, name != "stock")
+            has_counters = name != "stock"
+            sites[name] = Site(name, broker, sidecar, provider, how, has_counters, journal)
         with ThreadPoolExecutor(len(sites)) as pool:
             list(pool.map(Site.play, sites.values()))
         yield sites
@@ -180,3 +191,18 @@ def test_messages_without_a_consumer_are_unknown(site: Site) -> None:
 def test_messages_that_were_purged_are_not_consumed(site: Site) -> None:
     assert came(site, "purged") == {"unknown": COUNT}
     eventually(lambda: site.seen(site.queue("purged"))[-1].depth == 0, what="it was purged")
+
+
+def test_what_is_proved_is_in_the_journal_once(site: Site) -> None:
+    """What was purged or died again has no proof; without counters nothing has."""
+    for fate in ("acked", "again", "absent", "purged"):
+        came(site, fate)
+    wait_written(site.sidecar)
+    rows = rows_in(LocalFolder(site.journal, "test", lambda: None))
+    proofs = [row for row in rows if row["type"] == "outcome_proved"]
+    found = Counter((row["destination"], row["outcome"]) for row in proofs)
+    expected = {"acked": "consumed", "absent": "queued"}
+    for fate in ("acked", "again", "absent", "purged"):
+        of_it = {what: n for (place, what), n in found.items() if place.endswith(site.queue(fate))}
+        is_proved = site.has_counters and fate in expected
+        assert of_it == ({expected[fate]: COUNT} if is_proved else {}), fate

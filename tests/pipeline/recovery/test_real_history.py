@@ -39,7 +39,8 @@ plugins:
   - redelivery:
       entries: [{queue: ">", maximum_redeliveries: 1, initial_redelivery_delay_ms: 0}]
 """
-MESSAGES = 4
+MESSAGES = 36
+RETRIED = 30
 LATER_MS = 10**9
 
 
@@ -63,10 +64,10 @@ def fates(journal: Path) -> Counter[str]:
     return found
 
 
-def test_what_is_retried_after_its_end_and_consumed_has_recovered(
+def test_each_message_has_the_fate_that_the_last_act_of_a_person_gave_it(
     tmp_path: Path, unique: str
 ) -> None:
-    """Of four, one is redirected and one stays exhausted."""
+    """Thirty are retried and consumed, two fail once more, one is discarded and put back."""
     options = (
         "intake.backlog=process",
         f"journal.path={tmp_path / 'journal'}",
@@ -83,11 +84,20 @@ def test_what_is_retried_after_its_end_and_consumed_has_recovered(
         for _ in range(2):
             peer.fail(unique, messages=MESSAGES, deliveries=1)
         eventually(lambda: sidecar.exhausted() == MESSAGES, what="all are exhausted")
-        ids = [str(row["id"]) for row in sidecar.json_command("list")["rows"]]
-        sidecar.json_command("retry", *ids[:2])
-        assert len(peer.consume(unique, count=2)) == 2
-        sidecar.json_command("redirect", ids[2], "--to", f"{unique}.repair")
+        ids = [str(row["id"]) for row in sidecar.json_command("list", "--limit", "100")["rows"]]
+        again, (elsewhere, gone, back, *_) = ids[RETRIED : RETRIED + 2], ids[RETRIED + 2 :]
+        sidecar.json_command("retry", *ids[:RETRIED])
+        assert len(peer.consume(unique, count=RETRIED)) == RETRIED
+        sidecar.json_command("retry", *again)
+        for _ in range(2):
+            peer.fail(unique, messages=2, deliveries=1)
+        eventually(lambda: sidecar.exhausted() == MESSAGES - RETRIED, what="two are back")
+        sidecar.json_command("redirect", elsewhere, "--to", f"{unique}.repair")
         assert len(peer.consume(f"{unique}.repair", count=1)) == 1
+        sidecar.json_command("discard", gone, "--yes")
+        sidecar.json_command("discard", back, "--yes")
+        sidecar.json_command("operation undo", "5")
         wait_written(sidecar)
         assert sidecar.stop() == 0
-    assert fates(tmp_path / "journal") == {"recovered": 2, "redirected": 1, "exhausted": 1}
+    expected = {"recovered": RETRIED, "redirected": 1, "discarded": 1, "waiting": 1, "exhausted": 3}
+    assert fates(tmp_path / "journal") == expected

@@ -1,9 +1,15 @@
 """Messages are known by two hashes of their ids."""
 
+from typing import Any
+
 import numpy as np
 import pyarrow
 
-from amqsidecar.pipeline.recovery.steps import hashed
+from amqsidecar.model.event import AnyEvent, Explained, Received
+from amqsidecar.pipeline.recovery.lives import surveyed
+from amqsidecar.pipeline.recovery.steps import COLUMNS, divided, hashed, seen_in
+from pipeline.journals import SCHEMA, START_MS
+from pipeline.recovery.histories import row
 
 
 def numbers(texts: list[str]) -> list[tuple[int, int]]:
@@ -33,3 +39,33 @@ def test_numbers_stay_the_same_in_later_versions() -> None:
     assert numbers(["9f2c41d07be85a36-000000000001"]) == [
         (-6675485502017300049, 1269763084554207941)
     ]
+
+
+def test_groups_are_learned_from_deaths_and_later_notes_as_the_sidecar_learns_them() -> None:
+    """Five users make a template; a note's stack makes the group, whatever its words."""
+    names = ("anna", "bert", "carl", "dora", "emil")
+    origin, at_ms = "queue://orders", iter(range(100))
+    about: dict[str, Any] = {"id": 1, "redelivery_id": "m"}
+    events: list[AnyEvent] = [
+        Received(
+            at_ms=next(at_ms), source="q", origin=origin, cause=f"a.B: no user {one} there", **about
+        )
+        for one in names
+    ]
+    events += [
+        Explained(at_ms=next(at_ms), destination=origin, cause=words, died_at_ms=START_MS, **about)
+        for words in ("a.C: one [stack=7]", "a.C: other [stack=7]")
+    ]
+    rows = [row("a", place, event) for place, event in enumerate(events)]
+    batches = pyarrow.Table.from_pylist(rows, SCHEMA).select(COLUMNS).to_batches()
+    *_, last = divided(batches, None, None)
+    found = surveyed(seen_in(last.column("content").to_pylist()), None)
+    named = {
+        found.texts[cause]: found.texts[found.groups.get((place, cause), cause)]
+        for place, cause in seen_in(last.column("content").to_pylist()).causes
+    }
+    assert named == {
+        **{f"a.B: no user {one} there": "a.B: no user * there" for one in names},
+        "a.C: one [stack=7]": "a.C: one [stack=7]",
+        "a.C: other [stack=7]": "a.C: one [stack=7]",
+    }

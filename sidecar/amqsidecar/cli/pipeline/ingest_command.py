@@ -6,6 +6,7 @@ import typer
 
 from amqsidecar.cli.options import INT_MAX
 from amqsidecar.cli.pipeline.options import DAYS_MAX, Master, SparkConf
+from amqsidecar.errors import ConfigError, Problem
 
 Journals = Annotated[
     list[str],
@@ -81,8 +82,12 @@ def ingest(
 
     May be killed at any time and is simply run again.
     """
+    from pyspark import __version__ as version  # noqa: PLC0415 - an extra
     from pyspark.sql.utils import is_remote  # noqa: PLC0415 - an extra
 
+    if version.startswith(("4.0.", "4.1.")):
+        what = f"is {version}; its streams in Python know no read limits: ingest needs 4.2 or later"
+        raise ConfigError([Problem("pyspark", what)])
     from amqsidecar.pipeline.session import open_session  # noqa: PLC0415 - an extra
     from amqsidecar.pipeline.sources.ingest import IngestOptions, run_ingest  # noqa: PLC0415 - an extra
 
