@@ -9,12 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amqsidecar.pipeline.recovery.judge import (
+    CONSUMED,
     COUNTS,
     FIRST_END,
     GIVEN_UP,
     KEYS,
     MOMENT_STEP,
     NONE,
+    NOTED,
+    QUEUED,
     RENEWED,
     RESENT,
     STEPS,
@@ -28,6 +31,7 @@ from amqsidecar.pipeline.recovery.state import advance
 HORIZON_MS = 10
 LATEST_MS = 60
 STREAMS = (3, 5)
+KINDS = ("death", "send", "end", "renewal", "note", "proof")
 END_STEP = 2 * 2**31 + 1
 
 numbers = st.integers
@@ -47,7 +51,9 @@ class Step(NamedTuple):
 @st.composite
 def steps(draw: st.DrawFn) -> Step:
     """A step of one of few messages, near others in count and time."""
-    kind = draw(st.sampled_from(("death", "death", "send", "send", "end", "renewal")))
+    kind = draw(
+        st.sampled_from(("death", "death", "send", "send", "end", "renewal", "note", "proof"))
+    )
     act, step, cause = 0, END_STEP, 0
     if kind == "death":
         step, cause = 2 * draw(numbers(1, 3)), draw(numbers(0, 2))
@@ -55,6 +61,10 @@ def steps(draw: st.DrawFn) -> Step:
         act, step = draw(st.sampled_from((RESENT, RESENT, SUPPRESSED))), 2 * draw(numbers(1, 3)) + 1
     elif kind == "renewal":
         act = RENEWED
+    elif kind == "note":
+        act, step, cause = NOTED, 2 * draw(times) + 1, draw(numbers(1, 2))
+    elif kind == "proof":
+        act, step = draw(st.sampled_from((CONSUMED, QUEUED))), 2 * draw(numbers(1, 3)) + 1
     else:
         act = FIRST_END + draw(numbers(0, len(GIVEN_UP) - 1))
     moment = draw(times) * MOMENT_STEP + act
