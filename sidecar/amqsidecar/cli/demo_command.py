@@ -20,61 +20,55 @@ _KINDS: Final = {
     "openwire": BrokerKind.CLASSIC,
 }
 
-Kind = Annotated[
-    BrokerKind | None,
-    typer.Option(
-        "--kind",
-        help="The broker product; default: that of --broker or --broker-home, else Artemis.",
-        show_default=False,
-    ),
-]
-BrokerHome = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="DIR",
-        help="Start the Artemis or Classic unpacked in this folder; default: download one by "
-        "Maven, once.",
-        show_default=False,
-    ),
-]
-RunningUrl = Annotated[
-    str | None,
-    typer.Option(
-        "--broker",
-        metavar="URL",
-        help="Use a running broker, such as artemis://user@localhost:61616 or "
-        "openwire://user@localhost:61616. Its dead-letter queue must be empty and unused by "
-        "others. The demo removes everything that it created.",
-        show_default=False,
-    ),
-]
-StompPort = Annotated[
-    int,
-    typer.Option(min=1, max=65535, help="With --broker openwire://: its address for STOMP."),
-]
-BrokerPasswordFile = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE", help="With --broker: file with the user's password.", show_default=False
-    ),
-]
 Keep = Annotated[
     bool,
     typer.Option(
         "--keep", help="Keep running until Ctrl-C, with failures to retry in the console."
     ),
 ]
-Quick = Annotated[bool, typer.Option("--quick", help="Fewer messages, half the time.")]
 
 
 def demo(
-    kind: Kind = None,
-    broker_home: BrokerHome = None,
-    broker: RunningUrl = None,
-    stomp_port: StompPort = 61613,
-    password_file: BrokerPasswordFile = None,
+    kind: Annotated[
+        BrokerKind | None,
+        typer.Option(
+            "--kind",
+            help="The broker product; default: that of --broker or --broker-home, else Artemis.",
+            show_default=False,
+        ),
+    ] = None,
+    broker_home: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Start the Artemis or Classic unpacked in this folder; default: download one by "
+            "Maven, once.",
+            show_default=False,
+        ),
+    ] = None,
+    broker: Annotated[
+        str | None,
+        typer.Option(
+            "--broker",
+            metavar="URL",
+            help="Use a running broker, such as artemis://user@localhost:61616 or "
+            "openwire://user@localhost:61616. Its dead-letter queue must be empty and unused by "
+            "others. The demo removes everything that it created.",
+            show_default=False,
+        ),
+    ] = None,
+    stomp_port: Annotated[
+        int,
+        typer.Option(min=1, max=65535, help="With --broker openwire://: its address for STOMP."),
+    ] = 61613,
+    password_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="With --broker: file with the user's password.", show_default=False
+        ),
+    ] = None,
     keep: Keep = False,
-    quick: Quick = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer messages, half the time.")] = False,
 ) -> None:
     """Watch real messages die, wait and come back.
 

@@ -45,17 +45,15 @@ _EXAMINATIONS_MAX = 200
 _OPTION = re.compile(r"(?P<section>[a-z]+): \{(?P<line>(?P<key>[a-z_]+): .+)\}")
 """A line of our own configuration, as findings write it."""
 
-Notes = Annotated[
-    bool,
-    typer.Option("--notes", help="Print notes, too, not only those of a check with a problem."),
-]
-
 
 def doctor(
     config_file: ConfigFile = None,
     sets: Sets = None,
     output: Output = OutputFormat.TEXT,
-    notes: Notes = False,
+    notes: Annotated[
+        bool,
+        typer.Option("--notes", help="Print notes, too, not only those of a check with a problem."),
+    ] = False,
 ) -> None:
     """Check broker and configuration; print a fix for each fault.
 

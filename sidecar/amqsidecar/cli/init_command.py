@@ -32,62 +32,57 @@ STARTING_POLICIES: Final[Mapping[BrokerKind, str]] = {
     for kind in BrokerKind
 }
 
-Url = Annotated[
-    str | None,
-    typer.Option(
-        metavar="URL",
-        help="The broker: openwire://user@host:61616 for Classic, artemis://user@host:61616 "
-        "for Artemis; without a password.",
-        show_default=False,
-    ),
-]
-PolicyFrom = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="The broker's activemq.xml or broker.xml, or a policy in YAML; default: a starting "
-        "policy of the broker's own kind is written.",
-        show_default=False,
-    ),
-]
-KindOption = Annotated[
-    BrokerKind | None,
-    typer.Option(
-        "--kind",
-        help="The broker product; default: Classic for openwire://, Artemis for artemis://.",
-        show_default=False,
-    ),
-]
-StoreUrl = Annotated[
-    str | None,
-    typer.Option(
-        metavar="URL",
-        help="Where waiting messages are kept; default: schedule.db beside the configuration.",
-        show_default=False,
-    ),
-]
-PasswordFile = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="File with the password.", show_default=False),
-]
-PasswordStdin = Annotated[
-    bool,
-    typer.Option(
-        "--password-stdin", help=f"Read the password from standard input into {PASSWORD_FILE}."
-    ),
-]
-NewConfigFile = Annotated[Path, typer.Option("--config", metavar="FILE", help="The file to write.")]
 Examine = Annotated[bool, typer.Option("--doctor/--no-doctor", help="Examine the broker after.")]
 
 
 def init(
-    url: Url = None,
-    policy_from: PolicyFrom = None,
-    kind: KindOption = None,
-    store: StoreUrl = None,
-    password_file: PasswordFile = None,
-    password_stdin: PasswordStdin = False,
-    config_file: NewConfigFile = Path(CONFIG_FILE),
+    url: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="The broker: openwire://user@host:61616 for Classic, artemis://user@host:61616 "
+            "for Artemis; without a password.",
+            show_default=False,
+        ),
+    ] = None,
+    policy_from: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="The broker's activemq.xml or broker.xml, or a policy in YAML; default: a "
+            "starting policy of the broker's own kind is written.",
+            show_default=False,
+        ),
+    ] = None,
+    kind: Annotated[
+        BrokerKind | None,
+        typer.Option(
+            "--kind",
+            help="The broker product; default: Classic for openwire://, Artemis for artemis://.",
+            show_default=False,
+        ),
+    ] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Where waiting messages are kept; default: schedule.db beside the configuration.",
+            show_default=False,
+        ),
+    ] = None,
+    password_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="File with the password.", show_default=False),
+    ] = None,
+    password_stdin: Annotated[
+        bool,
+        typer.Option(
+            "--password-stdin", help=f"Read the password from standard input into {PASSWORD_FILE}."
+        ),
+    ] = False,
+    config_file: Annotated[
+        Path, typer.Option("--config", metavar="FILE", help="The file to write.")
+    ] = Path(CONFIG_FILE),
     examine: Examine = True,
 ) -> None:
     """Write amqsidecar.yaml for a broker, then run `doctor` with it.

@@ -70,27 +70,6 @@ FilterDestination = Annotated[
         show_default=False,
     ),
 ]
-FilterState = Annotated[
-    RowState | None, typer.Option("--state", help="Only this state.", show_default=False)
-]
-FilterCause = Annotated[
-    str | None,
-    typer.Option(
-        "--cause",
-        metavar="TEXT",
-        help="Only messages whose cause contains this text.",
-        show_default=False,
-    ),
-]
-FilterAge = Annotated[
-    str | None,
-    typer.Option(
-        "--older-than",
-        metavar="TIME",
-        help="Only messages taken from the broker longer ago, such as 90s, 15m, 2h or 3d.",
-        show_default=False,
-    ),
-]
 
 FilterGroup = Annotated[
     str | None,
@@ -113,15 +92,6 @@ FilterNumber = Annotated[
         show_default=False,
     ),
 ]
-FilterSource = Annotated[
-    str | None,
-    typer.Option(
-        "--source",
-        metavar="NAME",
-        help="Only messages from this dead-letter queue.",
-        show_default=False,
-    ),
-]
 FilterProperty = Annotated[
     list[str] | None,
     typer.Option(
@@ -141,36 +111,6 @@ FilterContains = Annotated[
         show_default=False,
     ),
 ]
-FilterYoung = Annotated[
-    str | None,
-    typer.Option(
-        "--newer-than",
-        metavar="TIME",
-        help="Only messages taken from the broker within this time, such as 90s, 15m, 2h or 3d.",
-        show_default=False,
-    ),
-]
-FilterAttempt = Annotated[
-    int | None,
-    typer.Option(
-        metavar="N",
-        min=0,
-        max=INT_MAX,
-        help="Only messages at their N-th redelivery.",
-        show_default=False,
-    ),
-]
-FilterCount = Annotated[
-    int | None,
-    typer.Option(
-        "--count-at-least",
-        metavar="N",
-        min=0,
-        max=INT_MAX,
-        help="Only messages at their N-th redelivery, or a later one.",
-        show_default=False,
-    ),
-]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,15 +118,69 @@ class Chosen:
     """The messages that the options select."""
 
     destination: FilterDestination = None
-    state: FilterState = None
-    cause: FilterCause = None
+    state: Annotated[
+        RowState | None, typer.Option("--state", help="Only this state.", show_default=False)
+    ] = None
+    cause: Annotated[
+        str | None,
+        typer.Option(
+            "--cause",
+            metavar="TEXT",
+            help="Only messages whose cause contains this text.",
+            show_default=False,
+        ),
+    ] = None
     cause_group: FilterGroup = None
     group: FilterNumber = None
-    source: FilterSource = None
-    older_than: FilterAge = None
-    newer_than: FilterYoung = None
-    attempt: FilterAttempt = None
-    count_at_least: FilterCount = None
+    source: Annotated[
+        str | None,
+        typer.Option(
+            "--source",
+            metavar="NAME",
+            help="Only messages from this dead-letter queue.",
+            show_default=False,
+        ),
+    ] = None
+    older_than: Annotated[
+        str | None,
+        typer.Option(
+            "--older-than",
+            metavar="TIME",
+            help="Only messages taken from the broker longer ago, such as 90s, 15m, 2h or 3d.",
+            show_default=False,
+        ),
+    ] = None
+    newer_than: Annotated[
+        str | None,
+        typer.Option(
+            "--newer-than",
+            metavar="TIME",
+            help="Only messages taken from the broker within this time, such as 90s, 15m, 2h or "
+            "3d.",
+            show_default=False,
+        ),
+    ] = None
+    attempt: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=0,
+            max=INT_MAX,
+            help="Only messages at their N-th redelivery.",
+            show_default=False,
+        ),
+    ] = None
+    count_at_least: Annotated[
+        int | None,
+        typer.Option(
+            "--count-at-least",
+            metavar="N",
+            min=0,
+            max=INT_MAX,
+            help="Only messages at their N-th redelivery, or a later one.",
+            show_default=False,
+        ),
+    ] = None
 
 
 def takes(

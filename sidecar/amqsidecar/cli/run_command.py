@@ -7,35 +7,32 @@ import typer
 from amqsidecar.cli.lazy_group import work_of
 from amqsidecar.cli.options import ConfigFile, Sets
 
-Observe = Annotated[
-    bool,
-    typer.Option(
-        "--observe",
-        help="Only observe: log and count decisions, take and send nothing, use no store.",
-    ),
-]
-CheckOnly = Annotated[
-    bool,
-    typer.Option(
-        "--check",
-        help="Only check options, rules, gates and files; print all faults; open no connection.",
-    ),
-]
-AwaitFiles = Annotated[
-    bool,
-    typer.Option(
-        "--await-files",
-        help="With --check: report missing files, and check the rest.",
-    ),
-]
-
 
 def run(
     config_file: ConfigFile = None,
     sets: Sets = None,
-    observe: Observe = False,
-    check: CheckOnly = False,
-    await_files: AwaitFiles = False,
+    observe: Annotated[
+        bool,
+        typer.Option(
+            "--observe",
+            help="Only observe: log and count decisions, take and send nothing, use no store.",
+        ),
+    ] = False,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check",
+            help="Only check options, rules, gates and files; print all faults; open no "
+            "connection.",
+        ),
+    ] = False,
+    await_files: Annotated[
+        bool,
+        typer.Option(
+            "--await-files",
+            help="With --check: report missing files, and check the rest.",
+        ),
+    ] = False,
 ) -> None:
     """Run the service until SIGTERM.
 

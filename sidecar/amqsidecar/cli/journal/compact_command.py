@@ -9,19 +9,21 @@ from amqsidecar.cli.options import INT_MAX, ConfigFile, Output, OutputFormat, Se
 from amqsidecar.cli.printing import print_json, print_line
 from amqsidecar.cli.reading import read_config
 
-MaxEvents = Annotated[
-    int,
-    typer.Option(
-        "--max-events", metavar="COUNT", min=1, max=INT_MAX, help="Maximum events of a merged file."
-    ),
-]
-
 
 def compact(
     config_file: ConfigFile = None,
     sets: Sets = None,
     path: JournalPath = None,
-    max_events: MaxEvents = 1_000_000,
+    max_events: Annotated[
+        int,
+        typer.Option(
+            "--max-events",
+            metavar="COUNT",
+            min=1,
+            max=INT_MAX,
+            help="Maximum events of a merged file.",
+        ),
+    ] = 1_000_000,
     output: Output = OutputFormat.TEXT,
 ) -> None:
     """Merge small files of the journal into larger ones.

@@ -25,49 +25,43 @@ class FormatChoice(StrEnum):
     PARQUET = "parquet"
 
 
-Format = Annotated[
-    FormatChoice,
-    typer.Option(
-        "--format",
-        help="`json` = one JSON object per line; `csv`; `parquet` = one file, which needs "
-        "--output-file.",
-    ),
-]
-OutputFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--output-file",
-        metavar="FILE",
-        help="Where to write; standard output otherwise.",
-        show_default=False,
-    ),
-]
-ExportSince = Annotated[
-    str | None,
-    typer.Option(
-        "--since",
-        metavar="TIME",
-        help="Only events at or after this time, such as 2026-11-01 or 2026-11-01T08:00:00Z (UTC "
-        "where no zone is given).",
-        show_default=False,
-    ),
-]
-ExportUntil = Annotated[
-    str | None,
-    typer.Option(
-        "--until", metavar="TIME", help="Only events before this time.", show_default=False
-    ),
-]
-
-
 def export(
     config_file: ConfigFile = None,
     sets: Sets = None,
     path: JournalPath = None,
-    form: Format = FormatChoice.JSON,
-    since: ExportSince = None,
-    until: ExportUntil = None,
-    output_file: OutputFile = None,
+    form: Annotated[
+        FormatChoice,
+        typer.Option(
+            "--format",
+            help="`json` = one JSON object per line; `csv`; `parquet` = one file, which needs "
+            "--output-file.",
+        ),
+    ] = FormatChoice.JSON,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--since",
+            metavar="TIME",
+            help="Only events at or after this time, such as 2026-11-01 or 2026-11-01T08:00:00Z "
+            "(UTC where no zone is given).",
+            show_default=False,
+        ),
+    ] = None,
+    until: Annotated[
+        str | None,
+        typer.Option(
+            "--until", metavar="TIME", help="Only events before this time.", show_default=False
+        ),
+    ] = None,
+    output_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--output-file",
+            metavar="FILE",
+            help="Where to write; standard output otherwise.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Write events as JSON lines, CSV or one Parquet file.
 

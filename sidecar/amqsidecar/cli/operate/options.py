@@ -24,138 +24,128 @@ from amqsidecar.cli.times import next_time_ms
 from amqsidecar.model.operation import CAREFUL, OperationPace, Selection
 from amqsidecar.operations.select import IDS_MAX
 
-Ids = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="[ID]...", help="Row numbers or redelivery ids.", show_default=False),
-]
-IdsFrom = Annotated[
-    Path | None,
-    typer.Option(
-        "--ids-from",
-        metavar="FILE",
-        help="CSV or Parquet with a column redelivery_id: the messages of these ids.",
-        show_default=False,
-    ),
-]
-OnePerMessageId = Annotated[
-    bool,
-    typer.Option(
-        "--one-per-message-id",
-        help="Of the selected messages with the same message id only the first, such as one of "
-        "the copies for several subscriptions.",
-    ),
-]
-Limit = Annotated[
-    int | None,
-    typer.Option(
-        "--limit",
-        metavar="N",
-        min=1,
-        max=IDS_MAX,
-        help="Exactly N of the selected messages, the oldest first.",
-        show_default=False,
-    ),
-]
-All = Annotated[bool, typer.Option("--all", help="Select everything; not with another filter.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Don't ask.")]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Print the effect without changing anything.")
-]
-Detach = Annotated[
-    bool, typer.Option("--detach", help="The running service does it; return at once.")
-]
-At = Annotated[
-    str | None,
-    typer.Option(
-        metavar="TIME",
-        help="The running service does it, not before 06:00 (the next one, UTC) or "
-        "2026-11-01T06:00:00+01:00.",
-        show_default=False,
-    ),
-]
-PerSecond = Annotated[
-    float | None,
-    typer.Option("--pace", metavar="N", help="Maximum messages per second.", show_default=False),
-]
-Probe = Annotated[
-    int | None,
-    typer.Option(
-        "--probe",
-        metavar="N",
-        min=1,
-        max=INT_MAX,
-        help="Send this number first; continue if few of them come back.",
-        show_default=False,
-    ),
-]
-Ramp = Annotated[
-    bool,
-    typer.Option(
-        "--ramp",
-        help="Continue in portions, each twice the size of the one before and judged the same way.",
-    ),
-]
-StopShare = Annotated[
-    float | None,
-    typer.Option(
-        "--stop-share",
-        metavar="SHARE",
-        min=0.0,
-        max=1.0,
-        help="Stop when more than this share comes back, such as 0.1.",
-        show_default=False,
-    ),
-]
-WindowOption = Annotated[
-    str | None,
-    typer.Option(
-        "--window",
-        metavar="TIME",
-        help="Time after a send in which a message may come back [default: 60s].",
-        show_default=False,
-    ),
-]
-Careful = Annotated[
-    bool,
-    typer.Option(
-        "--careful",
-        help="Same as --probe 50 --ramp --stop-share 0.1 --pace 20; other options override.",
-    ),
-]
-Target = Annotated[
-    str,
-    typer.Option(
-        "--to",
-        metavar="NAME",
-        help="Destination, such as queue://orders.fixed.",
-        show_default=False,
-    ),
-]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Asked(Chosen):
     """The values of the options; each command has those that apply to it."""
 
-    ids: Ids = None
-    ids_from: IdsFrom = None
-    one_per_message_id: OnePerMessageId = False
-    limit: Limit = None
-    to: Target = ""
+    ids: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[ID]...", help="Row numbers or redelivery ids.", show_default=False
+        ),
+    ] = None
+    ids_from: Annotated[
+        Path | None,
+        typer.Option(
+            "--ids-from",
+            metavar="FILE",
+            help="CSV or Parquet with a column redelivery_id: the messages of these ids.",
+            show_default=False,
+        ),
+    ] = None
+    one_per_message_id: Annotated[
+        bool,
+        typer.Option(
+            "--one-per-message-id",
+            help="Of the selected messages with the same message id only the first, such as one of "
+            "the copies for several subscriptions.",
+        ),
+    ] = False
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            "--limit",
+            metavar="N",
+            min=1,
+            max=IDS_MAX,
+            help="Exactly N of the selected messages, the oldest first.",
+            show_default=False,
+        ),
+    ] = None
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            metavar="NAME",
+            help="Destination, such as queue://orders.fixed.",
+            show_default=False,
+        ),
+    ] = ""
     properties: FilterProperty = None
     contains: FilterContains = ""
-    everything: All = False
-    yes: Yes = False
-    dry_run: DryRun = False
+    everything: Annotated[
+        bool, typer.Option("--all", help="Select everything; not with another filter.")
+    ] = False
+    yes: Annotated[bool, typer.Option("--yes", help="Don't ask.")] = False
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the effect without changing anything.")
+    ] = False
     reason: Reason = ""
-    detach: Detach = False
-    at: At = None
-    pace: PerSecond = None
-    probe: Probe = None
-    ramp: Ramp = False
-    stop_share: StopShare = None
-    window: WindowOption = None
-    careful: Careful = False
+    detach: Annotated[
+        bool, typer.Option("--detach", help="The running service does it; return at once.")
+    ] = False
+    at: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="The running service does it, not before 06:00 (the next one, UTC) or "
+            "2026-11-01T06:00:00+01:00.",
+            show_default=False,
+        ),
+    ] = None
+    pace: Annotated[
+        float | None,
+        typer.Option(
+            "--pace", metavar="N", help="Maximum messages per second.", show_default=False
+        ),
+    ] = None
+    probe: Annotated[
+        int | None,
+        typer.Option(
+            "--probe",
+            metavar="N",
+            min=1,
+            max=INT_MAX,
+            help="Send this number first; continue if few of them come back.",
+            show_default=False,
+        ),
+    ] = None
+    ramp: Annotated[
+        bool,
+        typer.Option(
+            "--ramp",
+            help="Continue in portions, each twice the size of the one before and judged the same "
+            "way.",
+        ),
+    ] = False
+    stop_share: Annotated[
+        float | None,
+        typer.Option(
+            "--stop-share",
+            metavar="SHARE",
+            min=0.0,
+            max=1.0,
+            help="Stop when more than this share comes back, such as 0.1.",
+            show_default=False,
+        ),
+    ] = None
+    window: Annotated[
+        str | None,
+        typer.Option(
+            "--window",
+            metavar="TIME",
+            help="Time after a send in which a message may come back [default: 60s].",
+            show_default=False,
+        ),
+    ] = None
+    careful: Annotated[
+        bool,
+        typer.Option(
+            "--careful",
+            help="Same as --probe 50 --ramp --stop-share 0.1 --pace 20; other options override.",
+        ),
+    ] = False
     config_file: ConfigFile = None
     sets: Sets = None
     output: Output = OutputFormat.TEXT

@@ -16,36 +16,32 @@ from amqsidecar.cli.pipeline.options import (
 )
 from amqsidecar.cli.times import time_ms
 
-NewSince = Annotated[
-    str | None,
-    typer.Option(
-        metavar="TIME",
-        help="Groups whose first death is at or after this time are new. Default: the last 7 days, "
-        "or the latter half of a shorter history.",
-        show_default=False,
-    ),
-]
-DaysBefore = Annotated[
-    int,
-    typer.Option(
-        min=1,
-        max=DAYS_MAX,
-        metavar="N",
-        help="Maximum number of earlier days with which the latest day is compared.",
-    ),
-]
-Examples = Annotated[
-    int, typer.Option(min=0, max=INT_MAX, metavar="N", help="Maximum deaths shown per group.")
-]
-
 
 def causes(
     events: Events,
     output_folder: OutputFolder,
     until: Until = None,
-    new_since: NewSince = None,
-    days_before: DaysBefore = 7,
-    examples: Examples = 3,
+    new_since: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="Groups whose first death is at or after this time are new. Default: the last 7 "
+            "days, or the latter half of a shorter history.",
+            show_default=False,
+        ),
+    ] = None,
+    days_before: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            max=DAYS_MAX,
+            metavar="N",
+            help="Maximum number of earlier days with which the latest day is compared.",
+        ),
+    ] = 7,
+    examples: Annotated[
+        int, typer.Option(min=0, max=INT_MAX, metavar="N", help="Maximum deaths shown per group.")
+    ] = 3,
     markers: Markers = None,
     master: Master = None,
     conf: SparkConf = None,

@@ -8,16 +8,6 @@ from amqsidecar.cli.options import INT_MAX
 from amqsidecar.cli.pipeline.options import DAYS_MAX, Master, SparkConf
 from amqsidecar.errors import ConfigError, Problem
 
-Journals = Annotated[
-    list[str],
-    typer.Option(
-        "--journal",
-        metavar="PATH",
-        help="A journal: folder, or URL of an object store. May be repeated; a stream in several "
-        "of them is read once.",
-        show_default=False,
-    ),
-]
 Table = Annotated[
     str,
     typer.Option(
@@ -27,21 +17,29 @@ Table = Annotated[
         show_default=False,
     ),
 ]
-Checkpoint = Annotated[
-    str,
-    typer.Option(
-        "--checkpoint",
-        metavar="PATH",
-        help="Folder of the read positions; belongs to the table permanently.",
-        show_default=False,
-    ),
-]
 
 
 def ingest(
-    journal: Journals,
+    journal: Annotated[
+        list[str],
+        typer.Option(
+            "--journal",
+            metavar="PATH",
+            help="A journal: folder, or URL of an object store. May be repeated; a stream in "
+            "several of them is read once.",
+            show_default=False,
+        ),
+    ],
     table: Table,
-    checkpoint: Checkpoint,
+    checkpoint: Annotated[
+        str,
+        typer.Option(
+            "--checkpoint",
+            metavar="PATH",
+            help="Folder of the read positions; belongs to the table permanently.",
+            show_default=False,
+        ),
+    ],
     continuous: Annotated[
         bool,
         typer.Option(

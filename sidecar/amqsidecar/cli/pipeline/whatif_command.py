@@ -16,22 +16,20 @@ from amqsidecar.cli.pipeline.options import (
 )
 from amqsidecar.cli.times import time_ms
 
-PolicyFiles = Annotated[
-    list[str],
-    typer.Option(
-        "--policy",
-        metavar="[NAME=]FILE",
-        help="A policy to play: activemq.xml, broker.xml or YAML. May be repeated; the proposal "
-        "is built on the first one, so give today's policy first.",
-        show_default=False,
-    ),
-]
-
 
 def whatif(
     events: Events,
     output_folder: OutputFolder,
-    policy: PolicyFiles,
+    policy: Annotated[
+        list[str],
+        typer.Option(
+            "--policy",
+            metavar="[NAME=]FILE",
+            help="A policy to play: activemq.xml, broker.xml or YAML. May be repeated; the "
+            "proposal is built on the first one, so give today's policy first.",
+            show_default=False,
+        ),
+    ],
     since: Since = None,
     until: Until = None,
     horizon: Horizon = "1h",
