@@ -6,9 +6,8 @@ Whatever a stranger wrote in it is visible and acts on no terminal.
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol
 
 import msgspec
 import typer
@@ -20,12 +19,8 @@ _CAUSE_LEAST = 30
 """Characters of a cause that share a line with the rest."""
 
 
-class Advance(Protocol):
-    """Adds a number of finished items to a progress bar."""
-
-    def __call__(self, count: int, /) -> None:
-        """Move on."""
-        ...
+Advance = Callable[[int], None]
+"""Adds a number of finished items to a progress bar."""
 
 
 def print_json(value: object) -> None:
@@ -149,12 +144,7 @@ def _width(columns: Sequence[Sequence[str]]) -> int:
 
 @contextmanager
 def progress_bar(title: str, total: int | None) -> Iterator[Advance]:
-    """Show progress on standard error while the block runs, where that is a terminal.
-
-    Args:
-        title: of the bar.
-        total: the total; None = unknown.
-    """
+    """Show progress on standard error while the block runs, where that is a terminal."""
     if not sys.stderr.isatty() or (total is not None and total < 1000):
         yield lambda _count: None
         return

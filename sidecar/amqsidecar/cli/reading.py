@@ -69,13 +69,7 @@ def find_group(schedule: ScheduleView, chosen: Chosen, rows: RowFilter) -> RowFi
 
 
 def check_of_broker(store_url: str, selection: Selection, *, is_simple: bool = True) -> None:
-    """Refuse a selection that a broker-held schedule can't answer; exits with code 2.
-
-    Args:
-        store_url: URL of the schedule.
-        selection: the conditions.
-        is_simple: whether nothing else is asked for that needs a store of our own.
-    """
+    """Refuse a selection that a broker-held schedule can't answer; exits with code 2."""
     needs_store = any(condition.needs_store for condition, _ in given(selection))
     if store_url == BROKER_HELD and (needs_store or not is_simple):
         raise typer.BadParameter(

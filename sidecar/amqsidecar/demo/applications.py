@@ -48,12 +48,7 @@ class Applications(Protocol):
     """Applications that send messages to a broker and consume them."""
 
     def consume(self, queue: str, failures: int) -> FailingConsumer:
-        """Start a consumer.
-
-        Args:
-            queue: its name.
-            failures: how often it fails with each message, or `ALWAYS`.
-        """
+        """Start a consumer."""
 
     def fill(self, queue: str, ids: Sequence[str], per_second: float | None) -> None:
         """Send a message for each id, at most `per_second`; None = as fast as possible."""

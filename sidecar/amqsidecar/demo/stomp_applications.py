@@ -6,9 +6,9 @@ once, without a redelivery of its own.
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 import stomp
 from stomp.exception import StompException
@@ -190,14 +190,12 @@ class _Browser(stomp.ConnectionListener):  # type: ignore[misc]
         return self._messages == 0
 
 
-class _Connects(Protocol):
-    def __call__(self, listener: stomp.ConnectionListener) -> stomp.Connection12: ...
-
-
 class StompConsumer(stomp.ConnectionListener):  # type: ignore[misc]
     """Consumes a queue, and refuses each message with NACK as often as it is to fail."""
 
-    def __init__(self, connected: _Connects, failures: int) -> None:
+    def __init__(
+        self, connected: Callable[[stomp.ConnectionListener], stomp.Connection12], failures: int
+    ) -> None:
         self._record = ConsumerRecord(failures)
         self._is_stopping = False
         self._connection = connected(self)

@@ -165,12 +165,6 @@ def artemis_line(
 
     Settings don't add up: the most specific match acts alone. Where the roles are known
     today, all of that is in the setting too, so that it can replace the one of the same match.
-
-    Args:
-        match: of the setting.
-        role: who gets the permissions.
-        permissions: types, such as `consume`.
-        today: the answer of `getRolesAsJSON` for the address; () = not known.
     """
     wanted = set(permissions)
     types = [*dict.fromkeys(_ARTEMIS_TYPES.values())]

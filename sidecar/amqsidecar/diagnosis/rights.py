@@ -117,12 +117,6 @@ def needed_rights(
 ) -> dict[Destination, tuple[str, ...]]:
     """Return the rights that each run needs, whose destinations are known before.
 
-    Args:
-        kind: of the broker.
-        intake: the dead-letter queues that are read.
-        origins: known ones; none = a line with a name to replace.
-        suffix: of final queues.
-
     Source: `broker-side.md`; `tests/end_to_end/rights` takes each away.
     """
     is_classic = kind is BrokerKind.CLASSIC

@@ -93,12 +93,7 @@ def is_java(data: bytes, content_type: str = "") -> bool:
 
 
 def text_of_bytes(data: bytes, *, is_cut: bool) -> str | None:
-    """Return bytes as a text if they are UTF-8 without control characters; None = they aren't.
-
-    Args:
-        data: the bytes.
-        is_cut: they may end in the middle of a character.
-    """
+    """Return bytes as a text if they are UTF-8 without control characters; None = they aren't."""
     try:
         text = data.decode()
     except UnicodeDecodeError as error:

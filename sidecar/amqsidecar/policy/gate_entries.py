@@ -52,11 +52,6 @@ def read_entries(
 ) -> GateEntries[T]:
     """Return the options of a gate: `entries`, each with a pattern, and `default_entry`.
 
-    Args:
-        options: as they stand in the configuration.
-        source: where they stand.
-        read: reads what is the gate's own in one entry; problems go to the reader.
-
     Raises:
         ConfigError: with every problem found.
     """

@@ -80,14 +80,7 @@ def live_entry(address: str, answer: Mapping[str, Any]) -> AddressSettingEntry:
 def list_differences(
     address: str, given: CompiledAddressSettings, live: AddressSettingEntry, *, is_xml: bool = False
 ) -> Iterator[PolicyDifference]:
-    """Yield each difference that changes the fate of a message that died at an address.
-
-    Args:
-        address: for the lines that mend.
-        given: the given policy alone.
-        live: the broker's settings of the address.
-        is_xml: the lines are written for a broker.xml, not for YAML.
-    """
+    """Yield each difference that changes the fate of a message that died at an address."""
     ours = given.effective(address)
     theirs = CompiledAddressSettings.of_broker({address: live}).effective(address)
     for name, effect in _FATES.items():

@@ -47,13 +47,7 @@ class Notation(Protocol):
 
 
 def read_options(kind: type[R], notation: Notation, **given: object) -> R:
-    """Return a rule with the options that a notation writes, over the broker's defaults.
-
-    Args:
-        kind: of the rule, a dataclass.
-        notation: finds and checks the values.
-        given: fields that are no options, or that are read in another way.
-    """
+    """Return a rule with the options that a notation writes, over the broker's defaults."""
     found = {one.name: _read(one, notation) for one in _options(kind) if one.name not in given}
     return kind(**given, **found)
 

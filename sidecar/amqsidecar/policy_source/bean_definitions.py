@@ -57,14 +57,7 @@ class BeanDefinitions:
         environment: Mapping[str, str],
         read_file: ReadFile | None,
     ) -> None:
-        """Read the imports and the configurers.
-
-        Args:
-            root: the file's root element.
-            path: file name for messages.
-            environment: where placeholders are looked up beside the file's own properties.
-            read_file: reads files relative to this one; None = none can be read.
-        """
+        """Read the imports and the configurers."""
         self.problems: list[Problem] = []
         self.warnings: list[str] = []
         self.roots: list[etree._Element] = []

@@ -6,7 +6,9 @@ scrapes: a batch of events costs one pass and one lock, whatever its size.
 
 import platform
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import accumulate
 from threading import Lock
 from typing import Final
@@ -21,11 +23,22 @@ from amqsidecar import __version__
 from amqsidecar.clock import Clock, SystemClock
 from amqsidecar.engine.observation import HOLD, PARK, Observed
 from amqsidecar.journal import OutboxLag
-from amqsidecar.model.event import AnyEvent
+from amqsidecar.model.event import (
+    AnyEvent,
+    CycleInDoubt,
+    DestinationBlocked,
+    Discarded,
+    Exhausted,
+    Held,
+    Parked,
+    Received,
+    Resent,
+    Returned,
+    Scheduled,
+)
 from amqsidecar.model.foreign_token import orphans
 from amqsidecar.model.operation import Action, OutcomeKind
 from amqsidecar.model.schedule import GateTally, Tally
-from amqsidecar.telemetry.event_counts import Labels, count_events, rule_kind
 from amqsidecar.telemetry.health import ServiceState, TokenState
 from amqsidecar.telemetry.metrics_table import (
     DESTINATION_LIMIT,
@@ -47,6 +60,7 @@ _GAUGES_OF_DESTINATIONS: Final = tuple(
 )
 _RELEASE_S: Final = 60.0
 
+Labels = tuple[str, ...]
 MetricValues = dict[Labels, float]
 
 
@@ -77,13 +91,7 @@ class Metrics:
         clock: Clock | None = None,
         read_state: Callable[[], ServiceState] = ServiceState,
     ) -> None:
-        """Begin with nothing counted.
-
-        Args:
-            destination_limit: maximum destinations with their own label at a time.
-            clock: decides which of them are idle; None = the system's.
-            read_state: returns the state of the service.
-        """
+        """Begin with nothing counted."""
         self._lock = Lock()
         self._destination_limit = destination_limit
         self._clock = clock or SystemClock()
@@ -384,3 +392,75 @@ class _Histogram:
         """Return (upper bound, cumulative count) for each bucket, and the sum."""
         names = [*(str(bound) for bound in self._bounds), "+Inf"]
         return list(zip(names, accumulate(self._counts), strict=True)), self._sum
+
+
+class EventCounts(msgspec.Struct):
+    """How much a batch of events adds."""
+
+    counts: Mapping[str, Mapping[Labels, int]]
+    lateness_s: list[float]
+
+
+def count_events(events: Sequence[AnyEvent]) -> EventCounts:
+    """Return how much a batch adds; cheap per event."""
+    counts: dict[str, dict[Labels, int]] = defaultdict(lambda: defaultdict(int))
+    received = counts["amqsidecar_dead_letters_received_total"]
+    decisions = counts["amqsidecar_decisions_total"]
+    resent = counts["amqsidecar_resent_total"]
+    lateness_s = []
+    died_at: dict[int, str] = {}
+    for event in events:
+        match event:
+            case Received() | Returned():
+                died_at[event.id] = event.origin or event.source
+                received[(died_at[event.id],)] += 1
+            case Scheduled():
+                decisions["redeliver", rule_kind(event.rule)] += 1
+                counts["amqsidecar_scheduled_total"][()] += 1
+            case Resent():
+                resent[(event.destination,)] += 1
+                lateness_s.append(event.lateness_ms / 1000)
+            case Exhausted():
+                decisions["dead_letter", rule_kind(event.rule)] += 1
+                # Why the other: what a person gives up was received long ago.
+                place = died_at.get(event.id, event.destination)
+                counts["amqsidecar_exhausted_total"][(place,)] += 1
+            case Discarded():
+                decisions["discard", rule_kind(event.rule)] += 1
+                counts["amqsidecar_discarded_total"][(event.destination,)] += 1
+            case Parked():
+                decisions["park", "sidecar"] += 1
+            case Held() if event.actor is None:
+                decisions["hold", "sidecar"] += 1
+            case DestinationBlocked():
+                counts["amqsidecar_destinations_blocked_total"][()] += 1
+            case CycleInDoubt():
+                counts["amqsidecar_cycles_in_doubt_total"][()] += 1
+            case _:
+                pass
+    return EventCounts(counts, lateness_s)
+
+
+@lru_cache(maxsize=4096)
+def rule_kind(rule: str) -> str:
+    """Return which family of rules decided.
+
+    Args:
+        rule: as decisions carry it; after rules that passed it on (`a -> b`), the last decided.
+
+    Example:
+        >>> rule_kind('redeliveryPolicy queue="A" -> sharedDeadLetterStrategy (activemq.xml:9)')
+        'dead_letter'
+    """
+    word = rule.rsplit(" -> ", 1)[-1].split(" ", 1)[0]
+    if word == "rule":
+        return "rules"
+    if word.startswith("redelivery"):
+        return "redelivery"
+    if word.startswith("discardingDLQ"):
+        return "discarding"
+    if word.endswith("DeadLetterStrategy") or word == "discarding":
+        return "dead_letter"
+    if word in ("address-setting", "broker", "no"):
+        return "address_settings"
+    return "other"

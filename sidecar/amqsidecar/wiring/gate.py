@@ -37,11 +37,6 @@ def lying_reader(config: Config, clock: Clock) -> ReadLying:
 def opened_gate(config: Config, clock: Clock, rules: object) -> Iterator[AskGate]:
     """Ask the broker over a connection of its own, which takes and sends nothing.
 
-    Args:
-        config: names the broker; the first of several is asked.
-        clock: where the time comes from.
-        rules: that act; only Classic's say where the broker copies a send.
-
     Raises:
         LinkLost: the broker can't be reached.
         BrokerRefused: it refuses the user.

@@ -371,14 +371,7 @@ def cause_note_settings(config: Config) -> CauseNoteSettings | None:
 def load_cause_notes(
     config: Config, clock: Clock, classic: ClassicRules | None, count_ambiguous: Callable[[], None]
 ) -> CauseNotes | None:
-    """Return the taker of notes; None = the configuration names no queue of notes.
-
-    Args:
-        config: of the service.
-        clock: of the schedule.
-        classic: the given rules of Classic; None = others, or none are given.
-        count_ambiguous: called with each note that may be about another copy of a message.
-    """
+    """Return the taker of notes; None = the configuration names no queue of notes."""
     settings = cause_note_settings(config)
     if settings is None:
         return None

@@ -41,10 +41,9 @@ from amqsidecar.model.left_behind import LeftBehind
 from amqsidecar.model.operation import Action
 from amqsidecar.model.schedule import RowState, Tally
 from amqsidecar.operations.status import sidecar_status
-from amqsidecar.telemetry.event_counts import rule_kind
 from amqsidecar.telemetry.health import Health, Readiness
 from amqsidecar.telemetry.listener_metrics import ListenerMetrics
-from amqsidecar.telemetry.metrics import Metrics
+from amqsidecar.telemetry.metrics import Metrics, rule_kind
 from amqsidecar.telemetry.metrics_table import LISTENER_METRICS, OTHER
 from support.virtual_clock import VirtualClock
 

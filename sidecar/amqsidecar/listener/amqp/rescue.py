@@ -69,12 +69,6 @@ class Copy:
     ) -> None:
         """Take a message apart.
 
-        Args:
-            message: that was given up.
-            client: its consumer.
-            cause: why.
-            key: that seals the copy; None = it has no seal.
-
         Raises:
             UndecodableMessage: that can't be done.
             OSError: kept bytes can't be read.

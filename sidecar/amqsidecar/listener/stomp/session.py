@@ -51,14 +51,7 @@ _WEB: Final = b"GET "
 
 
 class _Rescue:
-    """One NACK whose copies are on their way.
-
-    Attributes:
-        messages: that the broker forgets with it.
-        count: how many of them are saved.
-        missing: receipts.
-        then: frame that follows the last receipt.
-    """
+    """One NACK whose copies are on their way."""
 
     __slots__ = ("count", "messages", "missing", "then")
 
@@ -97,15 +90,7 @@ class StompSession(CutSession[StreamCutter, Piece]):
         prefixes: tuple[str, ...] = (),
         keys: CopyKeysOf | None = None,
     ) -> None:
-        """Begin with a connection that was just made.
-
-        Args:
-            budget: for the bodies that are kept.
-            key: unguessable and unique, so that names made of it are unique, too.
-            on_failure: treatment of a NACK whose message can't be saved.
-            prefixes: that the acceptor cuts off the names of destinations.
-            keys: that seal copies; None = they have no seal.
-        """
+        """Begin with a connection that was just made."""
         super().__init__(StreamCutter(), StreamCutter())
         self._from_client.head_bytes_max = LOGIN_BYTES_MAX
         self._prefixes = prefixes
