@@ -146,7 +146,7 @@ def _by_broker(dead: DeadLetters, count: int) -> float:
     dead.put(count)
     clock = SystemClock()
     connection = AmqpConnection(dead.broker.endpoint("PORT"), clock, "bench-retry")
-    management = ArtemisManagement(connection, 10)
+    management = ArtemisManagement(connection)
     began_s = clock.monotonic_s()
     answer = management.ask(ManagementQuestion("queue.DLQ", operation="retryMessages"))
     elapsed_s = clock.monotonic_s() - began_s

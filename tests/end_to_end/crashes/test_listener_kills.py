@@ -132,7 +132,7 @@ def managing(broker: ArtemisBroker) -> Iterator[ArtemisManagement]:
     """Ask the broker's management."""
     endpoint = broker.endpoint("PORT")
     with closing(AmqpConnection(endpoint, SystemClock(), "test")) as connection:
-        yield ArtemisManagement(connection, PATIENCE_S, PATIENCE_S)
+        yield ArtemisManagement(connection, PATIENCE_S)
 
 
 def _wait_until_empty(broker: ArtemisBroker) -> None:

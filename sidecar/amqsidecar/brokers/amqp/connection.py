@@ -64,6 +64,9 @@ class AmqpConnection:
     """A connection, from TCP to the session, and its one loop.
 
     Attributes:
+        clock: where the time comes from.
+        timeout_s: maximum wait for an answer, unless a wait names another one.
+        no_answer: in words that none came.
         is_open: the engine exists and pointers into it are valid.
         session: pointer into the engine.
         was_woken: `wake` ended a wait; the waiting caller clears it.
@@ -78,11 +81,13 @@ class AmqpConnection:
             BrokerRefused: credentials, certificate, or the peer closes at once.
         """
         self.place = endpoint.place
+        self.timeout_s = endpoint.connect_timeout_s
+        self.no_answer = f"no answer in {self.timeout_s:g} s"
+        self.clock = clock
         self.was_woken = False
         self.beside: tuple[int, ...] = ()
         # Why one per connection: there may be thousands of receivers.
         self.receive_buffer = ffi.new("char[]", _RECEIVE_BUFFER_BYTES)
-        self._clock = clock
         self._links: dict[Any, LinkEndpoint] = {}
         self._failure: BrokerError | None = None
         self._is_remote_open = False
@@ -115,14 +120,14 @@ class AmqpConnection:
         if arrived_early:
             lib.pn_transport_push(transport, ffi.from_buffer(arrived_early), len(arrived_early))
         try:
-            self._await_answer(endpoint.connect_timeout_s)
+            self._await_answer()
         except BaseException:
             self.close()
             raise
 
-    def _await_answer(self, timeout_s: float) -> None:
-        if not self.run_until(lambda: self._is_remote_open and self._is_session_open, timeout_s):
-            raise LinkLost(f"{self.place} did not answer in {timeout_s:g} s")
+    def _await_answer(self) -> None:
+        if not self.run_until(lambda: self._is_remote_open and self._is_session_open):
+            raise LinkLost(f"{self.place} did not answer in {self.timeout_s:g} s")
 
     def remote_properties(self) -> dict[str, str]:
         """Return the text properties of the peer's open frame."""
@@ -147,16 +152,17 @@ class AmqpConnection:
         """Drop the events of a link from now on."""
         self._links.pop(link, None)
 
-    def run_until(self, is_done: Callable[[], Any], timeout_s: float) -> bool:
+    def run_until(self, is_done: Callable[[], Any], timeout_s: float | None = None) -> bool:
         """Pump until something is true, at least once; return whether it is.
 
         Raises:
             LinkLost, BrokerRefused: the connection ended.
         """
-        deadline_s = self._clock.monotonic_s() + timeout_s
+        timeout_s = self.timeout_s if timeout_s is None else timeout_s
+        deadline_s = self.clock.monotonic_s() + timeout_s
         self.pump(0)
         while not is_done():
-            left_s = deadline_s - self._clock.monotonic_s()
+            left_s = deadline_s - self.clock.monotonic_s()
             if left_s <= 0:
                 return False
             self.pump(left_s)
@@ -216,7 +222,7 @@ class AmqpConnection:
             raise LinkLost(f"the link to {self.place} is closed")
 
     def _tick(self) -> None:
-        now_ms = int(self._clock.monotonic_s() * 1000)
+        now_ms = int(self.clock.monotonic_s() * 1000)
         if now_ms >= self._tick_at_ms:
             next_ms = lib.pn_transport_tick(self._transport, now_ms)
             # Bound: the peer's own time-out is not known before it opened; look twice a second.
@@ -249,7 +255,7 @@ class AmqpConnection:
         """Wait until there is something to read, the tick is due, or the time is over."""
         if isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
             return True
-        now_ms = int(self._clock.monotonic_s() * 1000)
+        now_ms = int(self.clock.monotonic_s() * 1000)
         timeout_ms = 0
         if timeout_s > 0:
             timeout_ms = max(1, min(int(timeout_s * 1000) + 1, self._tick_at_ms - now_ms))

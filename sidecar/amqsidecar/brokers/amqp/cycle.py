@@ -9,15 +9,12 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from amqsidecar.broker import Resend
-from amqsidecar.brokers.amqp.connection import AmqpConnection
 from amqsidecar.brokers.amqp.links import AmqpDelivery
 from amqsidecar.brokers.amqp.senders import SenderPool, TransactionSends
 from amqsidecar.brokers.amqp.token import AmqpTokenWire
 from amqsidecar.brokers.amqp.transaction import Coordinator, Transaction
 from amqsidecar.brokers.sends_ahead import SendsAhead, WatchSends, begin_nothing, watch_nothing
 from amqsidecar.brokers.token_queue import TokenQueue
-from amqsidecar.clock import Clock
-from amqsidecar.engine.crash_points import CrashPoint
 from amqsidecar.errors import CommitRefused, LinkLost, SendsRefused
 
 _TOKEN_INDEX = -1
@@ -36,11 +33,8 @@ class AmqpTools(NamedTuple):
         watch: checks where sends went.
     """
 
-    connection: AmqpConnection
     coordinator: Coordinator
     pool: SenderPool
-    clock: Clock
-    crash_point: CrashPoint
     encode: Callable[[Resend, int], bytes]
     watch: WatchSends = watch_nothing
 
@@ -83,9 +77,11 @@ class AmqpMoves:
         self._begin_next = begin_next
 
     def _start(self, sends: Sequence[Resend]) -> _Begun:
-        connection, coordinator, pool, clock, _, encode, _ = self._tools
+        coordinator, pool, encode, _ = self._tools
+        connection = coordinator.connection
         transaction = coordinator.begin()
-        work = TransactionSends(connection, pool, transaction, clock.now_ms(), encode)
+        now_ms = connection.clock.now_ms()
+        work = TransactionSends(connection, pool, transaction, now_ms, encode)
         with self._clean_or_lost():
             work.send_all(sends)
         return _Begun(sends, transaction, work)
@@ -102,7 +98,7 @@ class AmqpMoves:
             yield
         except BaseException:
             # Why: the transaction is neither committed nor undone; only a new connection is clean.
-            self._tools.connection.poison(LinkLost("a transaction was interrupted"))
+            self._tools.coordinator.connection.poison(LinkLost("a transaction was interrupted"))
             raise
 
     def move(self, held: Sequence[AmqpDelivery], sends: Sequence[Resend]) -> None:
@@ -140,7 +136,7 @@ class AmqpMoves:
         if refusals:
             coordinator.abort(transaction)
             raise SendsRefused(refusals)
-        self._tools.crash_point("sent")
+        coordinator.crash_point("sent")
         for in_hand in held:
             transaction.accept(in_hand)
         if exchange is not None:

@@ -101,7 +101,7 @@ class _Endpoint:
         """Whether both sides have closed the link."""
         return self.is_closing and self.refusal is not None
 
-    def end(self, timeout_s: float) -> None:
+    def end(self, timeout_s: float | None = None) -> None:
         """Close the link on both sides and free it, or leave it when the peer takes too long.
 
         Raises:

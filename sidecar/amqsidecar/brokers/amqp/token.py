@@ -9,7 +9,6 @@ from typing import Any
 
 from typing_extensions import override
 
-from amqsidecar.brokers.amqp.connection import AmqpConnection
 from amqsidecar.brokers.amqp.links import (
     AmqpDelivery,
     Receiver,
@@ -26,7 +25,6 @@ from amqsidecar.brokers.token_queue import (
     TokenQueueMaker,
     TokenWire,
 )
-from amqsidecar.clock import Clock
 from amqsidecar.errors import BrokerRefused, LinkLost, UndecodableMessage
 from amqsidecar.formats import amqp_sections as amqp
 from amqsidecar.model.sidecar_names import PROPERTY_RULES_DIGEST
@@ -47,35 +45,26 @@ class AmqpTokenWire(TokenWire[AmqpDelivery]):
 
     def __init__(
         self,
-        connection: AmqpConnection,
-        management: TokenQueueMaker,
         coordinator: Coordinator,
+        management: TokenQueueMaker,
         queue: str,
-        clock: Clock,
-        source: str | None = None,
-        *,
-        timeout_s: float,
         rules_digest: str,
+        source: str | None = None,
     ) -> None:
         """Make the queue where it can be made, and attach to it.
 
         Args:
-            connection: of the links.
-            management: makes and counts the queue.
             coordinator: of the transactions that exchange the token.
+            management: makes and counts the queue.
             queue: its name.
-            clock: gives the time at which a token is sent.
-            source: the address to read from, with options of the broker's; None = the name.
-            timeout_s: maximum wait until the broker has answered a link.
             rules_digest: shown by each token that is sent.
+            source: the address to read from, with options of the broker's; None = the name.
         """
-        self._connection = connection
+        self._connection = connection = coordinator.connection
         self._management = management
         self._coordinator = coordinator
         self._queue = queue
-        self._clock = clock
         self._source = source or queue
-        self._timeout_s = timeout_s
         self._rules_digest = rules_digest
         self._attached = 0
         management.make_token_queue(queue)
@@ -104,24 +93,24 @@ class AmqpTokenWire(TokenWire[AmqpDelivery]):
                 (receiver.is_open and sender.credit > 0)
                 or receiver.refusal is not None
                 or sender.refusal is not None
-            ),
-            self._timeout_s,
+            )
         )
         refusal = receiver.refusal or sender.refusal
         if refusal is not None:
             raise BrokerRefused(f"the token queue {self._queue} can't be used: {refusal}")
         if not receiver.is_open:
             raise LinkLost(
-                f"no answer about the token queue {self._queue} in {self._timeout_s:g} s"
+                f"no answer about the token queue {self._queue} in {self._connection.timeout_s:g} s"
             )
 
     @override
     def release(self) -> None:
         receiver = self._reading()
-        receiver.end(self._timeout_s)
+        receiver.end()
         if not receiver.is_closed:
             raise LinkLost(
-                f"the token queue {self._queue} was not released in {self._timeout_s:g} s"
+                f"the token queue {self._queue} was not released in "
+                f"{self._connection.timeout_s:g} s"
             )
         self._receiver = None
 
@@ -212,7 +201,9 @@ class AmqpTokenWire(TokenWire[AmqpDelivery]):
 
     def encode(self, number: int) -> bytes:
         """Return the message that is token `number` now."""
-        return encode_token(self._queue, number, self._clock.now_ms(), self._rules_digest)
+        return encode_token(
+            self._queue, number, self._connection.clock.now_ms(), self._rules_digest
+        )
 
     def close(self) -> None:
         """Begin to close the links; the token goes back."""

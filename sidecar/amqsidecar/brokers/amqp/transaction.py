@@ -76,22 +76,19 @@ class Transaction:
 class Coordinator:
     """Declares and discharges; one transaction is open at a time, and one is declared ahead."""
 
-    def __init__(
-        self, connection: AmqpConnection, timeout_s: float, crash_point: CrashPoint = no_crash
-    ) -> None:
+    def __init__(self, connection: AmqpConnection, crash_point: CrashPoint = no_crash) -> None:
         """Attach to the coordinator.
 
         Args:
             connection: whose transactions these are.
-            timeout_s: maximum wait until the broker offers them.
             crash_point: called while the broker commits.
 
         Raises:
             BrokerRefused: the broker has no transactions.
             LinkLost: no answer in time.
         """
-        self._connection = connection
-        self._crash_point = crash_point
+        self.connection = connection
+        self.crash_point = crash_point
         self._sender = Sender(
             connection,
             "amqsidecar-coordinator",
@@ -101,9 +98,7 @@ class Coordinator:
         )
         self._declaring: Any = None
         sender = self._sender
-        if not connection.run_until(
-            lambda: sender.refusal is not None or sender.credit > 1, timeout_s
-        ):
+        if not connection.run_until(lambda: sender.refusal is not None or sender.credit > 1):
             raise LinkLost(f"{connection.place} does not answer about transactions")
         if sender.refusal is not None:
             raise BrokerRefused(f"{connection.place} has no AMQP transactions: {sender.refusal}")
@@ -121,15 +116,15 @@ class Coordinator:
         """
         self.declare_ahead()
         declaring = self._declaring
-        if declaring is None or not self._connection.run_until(
+        if declaring is None or not self.connection.run_until(
             lambda: is_answered(declaring) or self._sender.refusal, _ANSWER_TIMEOUT_S
         ):
-            raise LinkLost(f"{self._connection.place} did not declare a transaction in time")
+            raise LinkLost(f"{self.connection.place} did not declare a transaction in time")
         self._raise_if_closed()
         self._declaring = None
         if lib.pn_delivery_remote_state(declaring) != DECLARED:
             words = refusal_words(declaring)
-            raise LinkLost(f"{self._connection.place} declared no transaction: {words}")
+            raise LinkLost(f"{self.connection.place} declared no transaction: {words}")
         data = lib.pn_disposition_data(lib.pn_delivery_remote(declaring))
         transaction_id = _first_binary(data)
         lib.pn_delivery_settle(declaring)
@@ -148,7 +143,7 @@ class Coordinator:
             LinkLost: unknown whether it happened.
         """
         discharge = self._ask_to_end(transaction, is_failed=False)
-        self._crash_point("committing")
+        self.crash_point("committing")
         meanwhile()
         return self._answer(discharge)
 
@@ -164,22 +159,22 @@ class Coordinator:
         encoded_id = bytes((0xA0, len(transaction.id))) + transaction.id
         fail = b"\x41" if is_failed else b"\x42"
         message = _VALUE + b"\x00\x53\x32" + _list(encoded_id, fail)
-        if not self._connection.run_until(
+        if not self.connection.run_until(
             lambda: self._sender.credit > 0 or self._sender.refusal, _ANSWER_TIMEOUT_S
         ):
-            raise LinkLost(f"{self._connection.place} takes no discharge")
+            raise LinkLost(f"{self.connection.place} takes no discharge")
         self._raise_if_closed()
         # Why before: the next one may be wanted while the broker commits this one.
         self.declare_ahead()
         discharge = self._sender.send(message)
-        self._connection.pump(0)
+        self.connection.pump(0)
         return discharge
 
     def _answer(self, discharge: Any) -> str | None:
-        if not self._connection.run_until(
+        if not self.connection.run_until(
             lambda: is_answered(discharge) or self._sender.refusal, _ANSWER_TIMEOUT_S
         ):
-            raise LinkLost(f"{self._connection.place} did not answer a discharge in time")
+            raise LinkLost(f"{self.connection.place} did not answer a discharge in time")
         self._raise_if_closed()
         words = refusal_words(discharge)
         lib.pn_delivery_settle(discharge)
@@ -188,7 +183,7 @@ class Coordinator:
     def _raise_if_closed(self) -> None:
         if self._sender.refusal is not None:
             raise LinkLost(
-                f"{self._connection.place} closed the coordinator: {self._sender.refusal}"
+                f"{self.connection.place} closed the coordinator: {self._sender.refusal}"
             )
 
     def close(self) -> None:

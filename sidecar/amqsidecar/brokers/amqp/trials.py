@@ -13,9 +13,8 @@ _OWN_MAX = 100
 class AmqpTrials:
     """Trials over one connection; addresses and capabilities are those of the broker."""
 
-    def __init__(self, connection: AmqpConnection, timeout_s: float) -> None:
+    def __init__(self, connection: AmqpConnection) -> None:
         self._connection = connection
-        self._timeout_s = timeout_s
         self._numbers = count(1)
 
     def _name(self) -> str:
@@ -44,12 +43,12 @@ class AmqpTrials:
         return self._answer(receiver, lambda: receiver.is_open and receiver.is_drained)
 
     def _answer(self, link: Receiver | Sender, is_agreed: Callable[[], bool]) -> str | None:
-        self._connection.run_until(lambda: is_agreed() or link.refusal is not None, self._timeout_s)
+        self._connection.run_until(lambda: is_agreed() or link.refusal is not None)
         words = link.refusal
         if words is None and not is_agreed():
-            words = f"no answer in {self._timeout_s:g} s"
+            words = self._connection.no_answer
         if isinstance(link, Receiver):
             for in_hand, _ in link.take_arrived(_OWN_MAX):
                 link.accept(in_hand)
-        link.end(self._timeout_s)
+        link.end()
         return words

@@ -34,7 +34,6 @@ def browse_convertible(
     queue: IntakeQueue,
     at_most: int,
     read_origin: OriginReader,
-    timeout_s: float,
     selector: str,
 ) -> list[Delivery]:
     """Return the messages that match a selector, up to a number and a size.
@@ -65,7 +64,7 @@ def browse_convertible(
     try:
         while len(found) < at_most and held_bytes < _BYTES_MAX:
             asked = min(asked, at_most - len(found))
-            arrived = _next(connection, receiver, asked, timeout_s)
+            arrived = _next(connection, receiver, asked)
             for in_hand, message in arrived:
                 receiver.accept(in_hand)
                 provenance = read_provenance(message, queue, read_origin=read_origin)
@@ -76,20 +75,20 @@ def browse_convertible(
             mean_bytes = held_bytes // len(found) + 1
             asked = max(1, min(_ASKED_MAX, (_BYTES_MAX - held_bytes) // mean_bytes))
     finally:
-        receiver.end(timeout_s)
+        receiver.end()
     return found
 
 
 def _next(
-    connection: AmqpConnection, receiver: Receiver, asked: int, timeout_s: float
+    connection: AmqpConnection, receiver: Receiver, asked: int
 ) -> list[tuple[AmqpDelivery, bytes]]:
     """Return the next messages; fewer than requested = the last ones."""
     receiver.drain(asked)
-    is_done = connection.run_until(lambda: receiver.is_drained or receiver.refusal, timeout_s)
+    is_done = connection.run_until(lambda: receiver.is_drained or receiver.refusal)
     if receiver.refusal is not None:
         raise BrokerRefused(
             f"can't browse {receiver.address}: {receiver.refusal}; allow the user to browse it"
         )
     if not is_done:
-        raise LinkLost(f"browsing {receiver.address} did not end in {timeout_s:g} s")
+        raise LinkLost(f"browsing {receiver.address} did not end in {connection.timeout_s:g} s")
     return receiver.take_arrived(asked)

@@ -20,7 +20,6 @@ from amqsidecar.brokers.amqp_artemis.management import ArtemisManagement
 from amqsidecar.brokers.artemis.amqp_made import MADE_BY_AMQP
 from amqsidecar.brokers.artemis.too_large import left_too_large
 from amqsidecar.brokers.selectors import both, quoted
-from amqsidecar.clock import Clock
 from amqsidecar.errors import QueueRefused
 from amqsidecar.formats.amqp_artemis_message import ENCODING, is_cut, read_provenance
 from amqsidecar.formats.artemis_properties import OriginReader
@@ -40,16 +39,12 @@ class AmqpIntake(AheadIntake):
         self,
         connection: AmqpConnection,
         management: ArtemisManagement,
-        clock: Clock,
-        timeout_s: float,
         *,
         is_own_only: bool,
     ) -> None:
         self._connection = connection
         self._is_own_only = is_own_only
         self._management = management
-        self._clock = clock
-        self._timeout_s = timeout_s
         self._receivers: dict[IntakeQueue, Receiver] = {}
         self._leaving: dict[Receiver, Destination] = {}
         self._listed: dict[IntakeQueue, Listed] = {}
@@ -96,15 +91,13 @@ class AmqpIntake(AheadIntake):
                     self._look_at_s = 0.0
                 self._receivers[queue] = self._make_receiver(queue)
         waiting = list(self._receivers.values())
-        self._connection.run_until(
-            lambda: all(receiver.is_answered for receiver in waiting), self._timeout_s
-        )
+        self._connection.run_until(lambda: all(receiver.is_answered for receiver in waiting))
         refused: dict[str, str] = {}
         for queue, receiver in list(self._receivers.items()):
             if not receiver.is_open:
                 self._retire(queue)
                 self._listed.pop(queue, None)
-                words = receiver.refusal or f"no answer in {self._timeout_s:g} s"
+                words = receiver.refusal or self._connection.no_answer
                 refused[queue.destination.name] = f"{queue.destination} can't be read: {words}"
         if refused:
             raise QueueRefused.all_of(refused)
@@ -133,7 +126,7 @@ class AmqpIntake(AheadIntake):
 
     def look_in_s(self) -> float:
         """Return in how many seconds `look` has something to do."""
-        return self._look_at_s - self._clock.monotonic_s() if self._listed else math.inf
+        return self._look_at_s - self._connection.clock.monotonic_s() if self._listed else math.inf
 
     def look(self) -> None:
         """When due, find convertible messages and ask for them.
@@ -141,7 +134,7 @@ class AmqpIntake(AheadIntake):
         Raises:
             LinkLost: the connection is gone.
         """
-        now_s = self._clock.monotonic_s()
+        now_s = self._connection.clock.monotonic_s()
         if now_s < self._look_at_s or not self._listed:
             return
         due = [
@@ -153,7 +146,7 @@ class AmqpIntake(AheadIntake):
             and listed.is_due(now_s, self._list_s, holds_back=self._held_back(receiver) > 0)
         ]
         answers = self._management.ask_all([list_of_others(queue) for queue, _ in due])
-        listed_s = self._clock.monotonic_s()
+        listed_s = self._connection.clock.monotonic_s()
         self._list_s = listed_s - now_s
         self._rest_until_s = listed_s + self._list_s * _REST
         self._look_at_s = max(self._rest_until_s, listed_s + _LOOK_EVERY_S)
@@ -164,7 +157,7 @@ class AmqpIntake(AheadIntake):
                 self._retire(queue)
                 self._receivers[queue] = self._make_receiver(queue)
                 made.append(self._receivers[queue])
-        self._connection.run_until(lambda: all(one.is_answered for one in made), self._timeout_s)
+        self._connection.run_until(lambda: all(one.is_answered for one in made))
         self.top_up()
 
     @property
@@ -176,7 +169,7 @@ class AmqpIntake(AheadIntake):
         """Return newly arrived messages in order, queues in turn."""
         receivers = list(self._receivers.items())
         deliveries: list[Delivery] = []
-        now_s = self._clock.monotonic_s()
+        now_s = self._connection.clock.monotonic_s()
         self._turn += 1
         for at in range(len(receivers)):
             queue, receiver = receivers[(self._turn + at) % len(receivers)]

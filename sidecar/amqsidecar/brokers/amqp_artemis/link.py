@@ -38,7 +38,7 @@ class AmqpArtemisLink:
     def look(self) -> AmqpArtemisLook:
         """Connect and log in, only to look."""
         with self._connected() as (connection, client_id, parts):
-            management = parts.add(ArtemisManagement(connection, self._settings.timeout_s))
+            management = parts.add(ArtemisManagement(connection))
             opened = AmqpArtemisOpened(connection, client_id, parts, management)
             return AmqpArtemisLook(opened, self._settings)
 
@@ -57,10 +57,9 @@ class AmqpArtemisLink:
 
     @contextmanager
     def _transacted(self) -> Iterator[tuple[AmqpArtemisOpened, Coordinator]]:
-        timeout_s = self._settings.timeout_s
         with self._connected() as (connection, client_id, parts):
-            coordinator = parts.add(Coordinator(connection, timeout_s, self._settings.crash_point))
-            management = parts.add(ArtemisManagement(connection, timeout_s))
+            coordinator = parts.add(Coordinator(connection, self._settings.crash_point))
+            management = parts.add(ArtemisManagement(connection))
             yield AmqpArtemisOpened(connection, client_id, parts, management), coordinator
 
     @contextmanager

@@ -117,7 +117,6 @@ class AmqpArtemisLook(ArtemisSession):
         super().__init__(opened.management, settings, run=opened.client_id, token_queue=token_queue)
         self._connection = opened.connection
         self._parts = opened.parts
-        self._timeout_s = settings.timeout_s
         self._browse_number = 0
         self._is_own_only = settings.is_own_only
         self._seen_in_part: dict[IntakeQueue, str] = {}
@@ -194,7 +193,6 @@ class AmqpArtemisLook(ArtemisSession):
             queue,
             at_most,
             routes.read_origin,
-            self._timeout_s,
             both(
                 of_redelivery_ids(queue.redelivery_ids),
                 MADE_BY_AMQP if self._is_own_only else BROWSABLE,
@@ -203,5 +201,4 @@ class AmqpArtemisLook(ArtemisSession):
 
     def trials(self) -> ArtemisTrials:
         """Return what tries the user's rights over this connection."""
-        tried = AmqpTrials(self._connection, self._timeout_s)
-        return ArtemisTrials(tried, self._management)
+        return ArtemisTrials(AmqpTrials(self._connection), self._management)

@@ -23,14 +23,11 @@ _WAITING_BYTES_MAX = 64 * 1024 * 1024
 class ArtemisManagement(ArtemisQuestions):
     """Questions and answers over one AMQP connection."""
 
-    def __init__(
-        self, connection: AmqpConnection, timeout_s: float, answer_s: float = ANSWER_S
-    ) -> None:
+    def __init__(self, connection: AmqpConnection, answer_s: float = ANSWER_S) -> None:
         """Attach to the management address, and find out whether we may ask.
 
         Args:
             connection: to ask over.
-            timeout_s: maximum wait until the broker agrees or refuses.
             answer_s: maximum wait for an answer.
 
         Raises:
@@ -53,7 +50,7 @@ class ArtemisManagement(ArtemisQuestions):
         self.refusals: tuple[str, ...] = ()
         """The broker's words why nothing can be asked."""
         ends = (self._sender, self._receiver)
-        self._connection.run_until(lambda: all(end.is_answered for end in ends), timeout_s)
+        self._connection.run_until(lambda: all(end.is_answered for end in ends))
         self.refusals = tuple(end.refusal for end in ends if end.refusal is not None)
         refusal = self._sender.refusal or self._receiver.refusal
         if refusal is None and not all(end.is_open for end in ends):

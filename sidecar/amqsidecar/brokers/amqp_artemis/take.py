@@ -112,28 +112,13 @@ class _IntakeSession(AmqpArtemisLook):
         self._pool = parts.add(SenderPool(connection, self._target_of))
         self._notifications = parts.add(Notifications(connection))
         self.intake = parts.add(
-            AmqpIntake(
-                connection,
-                self._management,
-                self._clock,
-                self._timeout_s,
-                is_own_only=settings.is_own_only,
-            )
+            AmqpIntake(connection, self._management, is_own_only=settings.is_own_only)
         )
         self._chosen = ChosenMessages(self._management)
-        self._crash_point = settings.crash_point
 
     def _tools(self, coordinator: Coordinator) -> AmqpTools:
         """Return what transactions are made with."""
-        return AmqpTools(
-            self._connection,
-            coordinator,
-            self._pool,
-            self._clock,
-            self._crash_point,
-            encode_resend,
-            self._watch_sends,
-        )
+        return AmqpTools(coordinator, self._pool, encode_resend, self._watch_sends)
 
     def attach(self, queues: Sequence[IntakeQueue], prefetch: int) -> None:
         """Read from these queues from now on, and only from these; may be called again."""
@@ -141,7 +126,7 @@ class _IntakeSession(AmqpArtemisLook):
         self.intake.attach([selected(one) for one in queues], prefetch)
         # Why wait: until then the broker keeps groups for a consumer that is closing, and does not
         # offer their messages to one that `artemis://` opens over Core.
-        self._connection.run_until(lambda: self.intake.is_closed, self._timeout_s)
+        self._connection.run_until(lambda: self.intake.is_closed)
 
     def left_behind(self) -> tuple[LeftBehind, ...]:
         """Return messages that stay in the attached queues: not convertible to AMQP, or stuck."""
@@ -181,9 +166,7 @@ class _IntakeSession(AmqpArtemisLook):
 
     def _make_unmanaged(self, destination: Destination) -> str | None:
         sender = self._pool.get(destination)
-        self._connection.run_until(
-            lambda: sender.credit > 0 or sender.refusal is not None, self._timeout_s
-        )
+        self._connection.run_until(lambda: sender.credit > 0 or sender.refusal is not None)
         if sender.credit > 0:
             return None
         return f"queue {destination.name} can't be made: {sender.refusal or 'no answer'}"
@@ -212,15 +195,7 @@ class AmqpArtemisTake(_IntakeSession):
             LinkLost: the connection is gone.
         """
         wire = opened.parts.add(
-            AmqpTokenWire(
-                opened.connection,
-                opened.management,
-                coordinator,
-                token_queue,
-                settings.clock,
-                timeout_s=settings.timeout_s,
-                rules_digest=settings.rules_digest,
-            )
+            AmqpTokenWire(coordinator, opened.management, token_queue, settings.rules_digest)
         )
         token = TokenQueue(wire, token_queue)
         super().__init__(opened, settings, token_queue)
@@ -242,9 +217,7 @@ class AmqpArtemisTake(_IntakeSession):
             while counted < at_most:
                 asked = min(100, at_most - counted)
                 browser.drain(asked)
-                self._connection.run_until(
-                    lambda: browser.is_drained or browser.refusal, self._timeout_s
-                )
+                self._connection.run_until(lambda: browser.is_drained or browser.refusal)
                 seen = browser.take_arrived(asked)
                 for in_hand, _ in seen:
                     browser.accept(in_hand)
@@ -252,7 +225,7 @@ class AmqpArtemisTake(_IntakeSession):
                 if len(seen) < asked:
                     break
         finally:
-            browser.end(self._timeout_s)
+            browser.end()
         return counted
 
     @property

@@ -19,9 +19,8 @@ _NUDGE_AFTER_S = 0.2
 class Browser:
     """Looks over one connection."""
 
-    def __init__(self, connection: AmqpConnection, timeout_s: float) -> None:
-        self._connection = connection
-        self._timeout_s = timeout_s
+    def __init__(self, connection: AmqpConnection) -> None:
+        self.connection = connection
         self._number = 0
 
     def look(self, name: str, at_most: int, selector: str = "") -> list[bytes]:
@@ -54,7 +53,7 @@ class Browser:
     def _pages(self, name: str, at_most: int, selector: str) -> Iterator[list[bytes]]:
         self._number += 1
         receiver = Receiver(
-            self._connection,
+            self.connection,
             f"amqsidecar-browse-{self._number}",
             f"queue://{name}",
             is_browsing=True,
@@ -74,13 +73,13 @@ class Browser:
                 largest_bytes = max(largest_bytes, *map(len, arrived))
                 asked = max(1, min(_ASKED_MAX, _PAGE_BYTES_MAX // largest_bytes))
         finally:
-            receiver.end(self._timeout_s)
+            receiver.end()
 
     def _next(self, receiver: Receiver, asked: int, name: str) -> list[bytes]:
         receiver.drain(asked)
         is_done = False
-        for _ in range(max(1, int(self._timeout_s / _NUDGE_AFTER_S))):
-            is_done = self._connection.run_until(
+        for _ in range(max(1, int(self.connection.timeout_s / _NUDGE_AFTER_S))):
+            is_done = self.connection.run_until(
                 lambda: receiver.refusal or (receiver.is_answered and receiver.is_drained),
                 _NUDGE_AFTER_S,
             )
@@ -94,7 +93,9 @@ class Browser:
                 f"can't browse queue://{name}: {receiver.refusal}; allow the user to read it"
             )
         if not is_done:
-            raise LinkLost(f"browsing queue://{name} did not end in {self._timeout_s:g} s")
+            raise LinkLost(
+                f"browsing queue://{name} did not end in {self.connection.timeout_s:g} s"
+            )
         arrived = receiver.take_arrived(len(receiver.arrived))
         for in_hand, _ in arrived:
             receiver.accept(in_hand)

@@ -12,7 +12,6 @@ from amqsidecar.broker import Delivery
 from amqsidecar.brokers.amqp.connection import AmqpConnection
 from amqsidecar.brokers.amqp.links import AmqpDelivery, Receiver
 from amqsidecar.brokers.amqp.read_ahead import AheadIntake
-from amqsidecar.clock import Clock
 from amqsidecar.errors import UndecodableMessage
 from amqsidecar.formats.amqp_classic_message import (
     damage,
@@ -73,16 +72,12 @@ class ClassicIntake(AheadIntake):
     def __init__(
         self,
         connection: AmqpConnection,
-        clock: Clock,
-        timeout_s: float,
         encoding: str,
         *,
         is_native_wire: bool,
         allowed_losses: frozenset[Loss],
     ) -> None:
         self._connection = connection
-        self._clock = clock
-        self._timeout_s = timeout_s
         self._encoding = encoding
         self._is_native_wire = is_native_wire
         self._may_damage = Loss.BODY_TYPE in allowed_losses
@@ -122,18 +117,14 @@ class ClassicIntake(AheadIntake):
                 )
                 self._subscriptions[queue] = _Subscription(receiver, origin)
         waiting = [subscription.receiver for subscription in self._subscriptions.values()]
-        self._connection.run_until(
-            lambda: all(receiver.is_answered for receiver in waiting), self._timeout_s
-        )
+        self._connection.run_until(lambda: all(receiver.is_answered for receiver in waiting))
         # Why: a refused attach is answered first and closed a moment later.
         self._connection.pump(0)
         refused: dict[Destination, str] = {}
         for queue, subscription in list(self._subscriptions.items()):
             if not subscription.receiver.is_open:
                 self._retire(self._subscriptions.pop(queue))
-                refused[queue] = (
-                    subscription.receiver.refusal or f"no answer in {self._timeout_s:g} s"
-                )
+                refused[queue] = subscription.receiver.refusal or self._connection.no_answer
         self._ahead.spread(prefetch, len(queues))
         self.top_up()
         self._connection.pump(0)
@@ -158,7 +149,7 @@ class ClassicIntake(AheadIntake):
         subscriptions = list(self._subscriptions.items())
         deliveries: list[Delivery] = []
         self._turn += 1
-        now_ms = self._clock.now_ms()
+        now_ms = self._connection.clock.now_ms()
         had_set_aside = False
         for at in range(len(subscriptions)):
             queue, subscription = subscriptions[(self._turn + at) % len(subscriptions)]
@@ -210,7 +201,7 @@ class ClassicIntake(AheadIntake):
         Quirk (Classic): a StreamMessage with bytes in it can't be encoded; it stays where it is,
         and what stands behind it is handed over only after the next word about credit.
         """
-        now_s = self._clock.monotonic_s()
+        now_s = self._connection.clock.monotonic_s()
         if self._is_native_wire or now_s < self._nudge_at_s:
             return
         self._nudge_at_s = now_s + _NUDGE_EVERY_S

@@ -20,7 +20,6 @@ from amqsidecar.brokers.amqp_classic.browse import COUNT_MAX, Browser
 from amqsidecar.brokers.amqp_classic.probe import find_transformer
 from amqsidecar.brokers.amqp_classic.settings import AmqpClassicSettings
 from amqsidecar.brokers.amqp_classic.trials import AmqpClassicTrials
-from amqsidecar.brokers.amqp_classic.watch import OriginNames
 from amqsidecar.brokers.classic.consumers import await_heard
 from amqsidecar.brokers.classic.foreign_tokens import (
     BROWSED_MAX,
@@ -137,70 +136,6 @@ def _scalar(element: bytes) -> object:
 _WILDCARD_MAX = 20_000
 
 
-def browse(
-    browser: Browser,
-    names: OriginNames,
-    queue: IntakeQueue,
-    at_most: int,
-    now_ms: int,
-    encoding: str,
-) -> list[Delivery]:
-    """Return the messages of a queue, or of those of a wildcard, from the head of each.
-
-    Raises:
-        BrokerRefused: the user may not browse.
-        LinkLost: the connection is gone, or the broker does not answer.
-    """
-    asked = queue.destination
-    # Why: a browser makes the queue that it names, but none that its wildcard matches; this
-    # wildcard matches the queue itself, and those below it.
-    pattern = asked.name if is_wildcard(asked.name) else f"{asked.name}.>"
-    deliveries: dict[Destination, list[Delivery]] = {}
-    limit = _WILDCARD_MAX if pattern == asked.name else COUNT_MAX
-    for message in browser.look(pattern, limit, of_redelivery_ids(queue.redelivery_ids)):
-        delivery = _delivery(message, queue, pattern, names, now_ms, encoding)
-        deliveries.setdefault(delivery.source, []).append(delivery)
-    if pattern != asked.name:
-        return deliveries.get(asked, [])[:at_most]
-    return [one for found in deliveries.values() for one in found[:at_most]]
-
-
-def _delivery(
-    message: bytes,
-    queue: IntakeQueue,
-    pattern: str,
-    names: OriginNames,
-    now_ms: int,
-    encoding: str,
-) -> Delivery:
-    """Return a message that a wildcard browser showed, with its queue where the message names it.
-
-    A message that names no queue counts as one of the queue that was asked for.
-    """
-    source = queue.destination
-    try:
-        found = take_apart(message)
-    except UndecodableMessage as undecodable:
-        problem = f"it can't be parsed: {undecodable}"
-        return Delivery(None, source, message, Provenance(problem=problem), encoding)
-    told = named_destination(found)
-    if told is not None:
-        is_there = told.is_queue and pattern_of(pattern).fullmatch(told.name)
-        source = told if is_there else names.queue_for(told) or source
-    origin = queue.origin if source == queue.destination else None
-    is_native_made = is_native(found, source)
-    if not is_native_made:
-        found = mended(found) or found
-    provenance = read_provenance(
-        found,
-        source,
-        origin=origin or names.origin_of(source),
-        now_ms=now_ms,
-        is_native_made=is_native_made,
-    )
-    return Delivery(None, source, message, provenance, encoding)
-
-
 _CREATION_TIME = 9
 
 
@@ -252,10 +187,9 @@ class AmqpClassicLook(ClassicSession):
         self._parts = parts
         self._settings: AmqpClassicSettings = settings
         self._clock = settings.clock
-        self._timeout_s = settings.timeout_s
         self._numbers = count(1)
         self._names = settings.names
-        self._browser = Browser(connection, settings.timeout_s)
+        self._browser = Browser(connection)
         self.description = self._described(is_native_wire=settings.amqp_producers_only)
 
     def _described(self, *, is_native_wire: bool) -> BrokerDescription:
@@ -310,7 +244,7 @@ class AmqpClassicLook(ClassicSession):
         name = f"amqsidecar-subscribers-{next(self._numbers)}"
         receiver = Receiver(connection, name, str(advisories))
         try:
-            connection.run_until(lambda: receiver.is_answered, self._timeout_s)
+            connection.run_until(lambda: receiver.is_answered)
             if receiver.refusal is not None:
                 raise RequestRefused(receiver.refusal)
             receiver.flow(at_most)
@@ -320,7 +254,7 @@ class AmqpClassicLook(ClassicSession):
                 receiver.accept(in_hand)
             return [_place(message) for _, message in heard]
         finally:
-            receiver.end(self._timeout_s)
+            receiver.end()
 
     def _send_problem(self, destination: Destination) -> str | None:
         """Return why a send would get lost; Classic creates every lasting destination on demand."""
@@ -338,17 +272,54 @@ class AmqpClassicLook(ClassicSession):
     def browse(self, queue: IntakeQueue, at_most: int) -> list[Delivery]:
         """Return the messages of a dead-letter queue in order; they stay there unchanged."""
         self._connection.check()
-        now_ms = self._clock.now_ms()
-        encoding = self.description.encodings[0]
-        return browse(self._browser, self._names, queue, at_most, now_ms, encoding)
+        asked = queue.destination
+        # Why: a browser makes the queue that it names, but none that its wildcard matches; this
+        # wildcard matches the queue itself, and those below it.
+        pattern = asked.name if is_wildcard(asked.name) else f"{asked.name}.>"
+        deliveries: dict[Destination, list[Delivery]] = {}
+        limit = _WILDCARD_MAX if pattern == asked.name else COUNT_MAX
+        for message in self._browser.look(pattern, limit, of_redelivery_ids(queue.redelivery_ids)):
+            delivery = self._delivery(message, queue, pattern)
+            deliveries.setdefault(delivery.source, []).append(delivery)
+        if pattern != asked.name:
+            return deliveries.get(asked, [])[:at_most]
+        return [one for found in deliveries.values() for one in found[:at_most]]
+
+    def _delivery(self, message: bytes, queue: IntakeQueue, pattern: str) -> Delivery:
+        """Return a message that a wildcard browser showed, with its queue where it names it.
+
+        A message that names no queue counts as one of the queue that was asked for.
+        """
+        source, names, encoding = queue.destination, self._names, self.description.encodings[0]
+        try:
+            found = take_apart(message)
+        except UndecodableMessage as undecodable:
+            problem = f"it can't be parsed: {undecodable}"
+            return Delivery(None, source, message, Provenance(problem=problem), encoding)
+        told = named_destination(found)
+        if told is not None:
+            is_there = told.is_queue and pattern_of(pattern).fullmatch(told.name)
+            source = told if is_there else names.queue_for(told) or source
+        origin = queue.origin if source == queue.destination else None
+        is_native_made = is_native(found, source)
+        if not is_native_made:
+            found = mended(found) or found
+        provenance = read_provenance(
+            found,
+            source,
+            origin=origin or names.origin_of(source),
+            now_ms=self._clock.now_ms(),
+            is_native_made=is_native_made,
+        )
+        return Delivery(None, source, message, provenance, encoding)
 
     def trials(self) -> AmqpClassicTrials:
         """Return the trials of the user's permissions over this connection."""
         return AmqpClassicTrials(
-            AmqpTrials(self._connection, self._timeout_s),
+            AmqpTrials(self._connection),
             self._browser,
             self.browse,
-            partial(find_transformer, self._connection, self._timeout_s),
+            partial(find_transformer, self._connection),
             amqp_producers_only=self._settings.amqp_producers_only,
             allowed_losses=self._settings.allowed_losses,
         )

@@ -28,7 +28,7 @@ class Transformer(StrEnum):
     RAW = "raw"
 
 
-def find_transformer(connection: AmqpConnection, timeout_s: float) -> Transformer:
+def find_transformer(connection: AmqpConnection) -> Transformer:
     """Return the connector's conversion of messages; the probe leaves nothing behind.
 
     Raises:
@@ -36,7 +36,7 @@ def find_transformer(connection: AmqpConnection, timeout_s: float) -> Transforme
         LinkLost: the connection is gone, or the broker does not answer.
     """
     owner = Receiver(connection, "amqsidecar-probe", None)
-    _answered(connection, owner, timeout_s)
+    _answered(connection, owner)
     sender = Sender(connection, "amqsidecar-probe-sender", owner.address)
     reader = Receiver(
         connection, "amqsidecar-probe-reader", owner.address, selector=f"{_PROPERTY} = 'probe'"
@@ -44,31 +44,29 @@ def find_transformer(connection: AmqpConnection, timeout_s: float) -> Transforme
     ends = (reader, sender, owner)
     try:
         for end in (sender, reader):
-            _answered(connection, end, timeout_s)
-        return _try(connection, sender, reader, timeout_s)
+            _answered(connection, end)
+        return _try(connection, sender, reader)
     finally:
         for end in ends:
             end.close()
-        if connection.run_until(lambda: all(end.is_closed for end in ends), timeout_s):
+        if connection.run_until(lambda: all(end.is_closed for end in ends)):
             for end in ends:
                 end.forget()
 
 
-def _try(
-    connection: AmqpConnection, sender: Sender, reader: Receiver, timeout_s: float
-) -> Transformer:
-    connection.run_until(lambda: sender.credit > 0 or sender.refusal, timeout_s)
+def _try(connection: AmqpConnection, sender: Sender, reader: Receiver) -> Transformer:
+    connection.run_until(lambda: sender.credit > 0 or sender.refusal)
     if sender.credit <= 0:
         raise _refused(sender.refusal or "it gives no credit")
     delivery = sender.send(_MESSAGE)
-    if not connection.run_until(lambda: is_answered(delivery), timeout_s):
+    if not connection.run_until(lambda: is_answered(delivery)):
         raise LinkLost(f"{connection.place} does not answer to a probe message")
     words = refusal_words(delivery)
     forget(delivery)
     if words is not None:
         raise _refused(words)
     reader.drain(1)
-    connection.run_until(lambda: reader.is_drained or reader.refusal, timeout_s)
+    connection.run_until(lambda: reader.is_drained or reader.refusal)
     if reader.refusal is not None:
         raise _refused(reader.refusal)
     arrived = reader.take_arrived(1)
@@ -79,8 +77,8 @@ def _try(
     return Transformer.NATIVE if message == _MESSAGE else Transformer.JMS
 
 
-def _answered(connection: AmqpConnection, end: Receiver | Sender, timeout_s: float) -> None:
-    if not connection.run_until(lambda: end.is_answered, timeout_s):
+def _answered(connection: AmqpConnection, end: Receiver | Sender) -> None:
+    if not connection.run_until(lambda: end.is_answered):
         raise LinkLost(f"{connection.place} does not answer to a probe")
     if end.refusal is not None:
         raise _refused(end.refusal)

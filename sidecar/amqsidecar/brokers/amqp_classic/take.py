@@ -70,24 +70,21 @@ class AmqpClassicTake(AmqpClassicLook):
         self._others: dict[Destination, int] = {}
         self._prefetch = 0
         self._has_news = False
-        transformer = find_transformer(connection, self._timeout_s)
+        transformer = find_transformer(connection)
         self._is_native_wire = transformer is not Transformer.JMS
         if self._is_native_wire and not settings.amqp_producers_only:
             raise BrokerRefused(NATIVE_WIRE.format(connection.place, transformer.value))
         self.description = self._described(is_native_wire=self._is_native_wire)
-        coordinator = parts.add(Coordinator(connection, self._timeout_s, settings.crash_point))
+        coordinator = parts.add(Coordinator(connection, settings.crash_point))
         pool = parts.add(SenderPool(connection, str))
         wire = parts.add(
             AmqpTokenWire(
-                connection,
-                BrowsedQueues(self._browser),
                 coordinator,
+                BrowsedQueues(self._browser),
                 token_queue,
-                self._clock,
+                settings.rules_digest,
                 # Why: then only the first of several readers is handed tokens, until it is gone.
                 f"queue://{token_queue}?consumer.exclusive=true",
-                timeout_s=self._timeout_s,
-                rules_digest=settings.rules_digest,
             )
         )
         self.token = TokenQueue(wire, token_queue)
@@ -96,19 +93,13 @@ class AmqpClassicTake(AmqpClassicLook):
             is_native_wire=self._is_native_wire,
             keeps_non_persistent=settings.keeps_non_persistent,
         )
-        tools = AmqpTools(connection, coordinator, pool, self._clock, settings.crash_point, encode)
+        tools = AmqpTools(coordinator, pool, encode)
         self._cycle = AmqpCycle(tools, self.token, wire)
         self.ahead = self._cycle.ahead
-        self._watch = parts.add(
-            ClassicWatch(
-                connection, self._browser, self._names, settings.final_suffix, self._timeout_s
-            )
-        )
+        self._watch = parts.add(ClassicWatch(self._browser, self._names, settings.final_suffix))
         self._intake = parts.add(
             ClassicIntake(
                 connection,
-                self._clock,
-                self._timeout_s,
                 self.description.encodings[0],
                 is_native_wire=self._is_native_wire,
                 allowed_losses=settings.allowed_losses,

@@ -38,18 +38,15 @@ class DeathAdvisories:
         self,
         connection: AmqpConnection,
         destination_of: Callable[[bytes], Destination | None],
-        timeout_s: float,
     ) -> None:
         """Do not listen yet.
 
         Args:
             connection: to listen over.
             destination_of: reads the topic to which an advisory was sent; None = none.
-            timeout_s: maximum wait for the broker's answer.
         """
         self._connection = connection
         self._destination_of = destination_of
-        self._timeout_s = timeout_s
         # The last receiver listens unless it was refused; those before it were refused and close.
         self._receivers: list[Receiver] = []
         self._numbers = count(1)
@@ -68,7 +65,7 @@ class DeathAdvisories:
             closed.forget()
         receiver = Receiver(self._connection, f"amqsidecar-advisories-{number}", f"{_TOPICS}>")
         self._receivers.append(receiver)
-        self._connection.run_until(lambda: receiver.is_answered, self._timeout_s)
+        self._connection.run_until(lambda: receiver.is_answered)
         if receiver.refusal is None:
             receiver.flow(_CREDIT)
         elif number == 1:
@@ -148,25 +145,21 @@ class ClassicWatch:
 
     def __init__(
         self,
-        connection: AmqpConnection,
         browser: Browser,
         names: OriginNames,
         final_suffix: str,
-        timeout_s: float,
     ) -> None:
         self.members: dict[Destination, Destination] = {}
         self.newborn: set[Destination] = set()
         self.has_changed = False
-        self._connection = connection
         self._browser = browser
         self._names = names
         self._final_suffix = final_suffix
-        self._timeout_s = timeout_s
         self._patterns: dict[Destination, re.Pattern[str]] = {}
         self._without_origin: dict[Destination, None] = {}
         self._unnamed: dict[Destination, int] = {}
         self._seen_all: set[Destination] = set()
-        self._advisories = DeathAdvisories(connection, _destination_of, timeout_s)
+        self._advisories = DeathAdvisories(browser.connection, _destination_of)
 
     def follow(self, wildcards: Sequence[Destination]) -> None:
         """Watch these wildcards from now on, and find the queues that they match.
