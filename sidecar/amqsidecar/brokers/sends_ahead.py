@@ -64,11 +64,7 @@ class SendsAhead(Generic[BegunT]):
         return self._begun[0].sends if self._begun else ()
 
     def begin(self, sends: Sequence[Resend]) -> None:
-        """Begin these, in place of what was begun.
-
-        Raises:
-            LinkLost: the connection is gone.
-        """
+        """Begin these, in place of what was begun."""
         self.abandon()
         self.misrouted = self._watch(sends)
         self._begun.append(self._start(sends))
@@ -83,11 +79,7 @@ class SendsAhead(Generic[BegunT]):
             self._undo(self._begun.pop())
 
     def take(self, sends: Sequence[Resend]) -> BegunT:
-        """Return the begun transaction of exactly these sends, or begin it; the caller commits.
-
-        Raises:
-            LinkLost: the connection is gone.
-        """
+        """Return the begun transaction of exactly these sends, or begin it; the caller commits."""
         if not self._begun or self._begun[0].sends is not sends:
             self.begin(sends)
         return self._begun.pop()

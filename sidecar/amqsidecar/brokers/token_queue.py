@@ -135,7 +135,6 @@ class TokenQueue(Generic[H]):
 
         Raises:
             BrokerRefused: the queue can't be used; the message names it.
-            LinkLost: the connection is gone.
         """
         self._wire = wire
         self._name = name
@@ -160,11 +159,7 @@ class TokenQueue(Generic[H]):
         return isinstance(self._state, _Awaited)
 
     def release(self) -> None:
-        """Give the token back without counting a failure, and stop reading until `take`.
-
-        Raises:
-            LinkLost: the connection is gone.
-        """
+        """Give the token back without counting a failure, and stop reading until `take`."""
         if not isinstance(self._state, _Released):
             self._wire.release()
         self._state = _Released()

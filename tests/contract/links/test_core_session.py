@@ -242,7 +242,7 @@ def test_a_long_log_in_that_the_broker_does_not_read_is_named(
 def test_answers_without_a_waiter_are_not_kept(connection: CoreConnection, unique: str) -> None:
     session = connection.create_session(is_transacted=False, is_settled=True)
     session.start()
-    management = CoreManagement(connection, session, SystemClock())
+    management = CoreManagement(session)
     assert management.is_usable
     asked = [session.ask_send(make(unique)) for _ in range(10)]
     session.abandon_answers(asked[:5])

@@ -18,7 +18,7 @@ class ArtemisManager(CoreManagement):
         self.connection = CoreConnection(broker.endpoint("PORT", idle_timeout_s=0), SystemClock())
         session = self.connection.create_session(is_transacted=False, is_settled=True)
         session.start()
-        super().__init__(self.connection, session, SystemClock(), PATIENCE_S)
+        super().__init__(session, PATIENCE_S)
         assert self.is_usable, self.why_unusable
 
     def close(self) -> None:

@@ -102,11 +102,7 @@ class _Endpoint:
         return self.is_closing and self.refusal is not None
 
     def end(self, timeout_s: float | None = None) -> None:
-        """Close the link on both sides and free it, or leave it when the peer takes too long.
-
-        Raises:
-            LinkLost: the connection is gone.
-        """
+        """Close the link on both sides and free it, or leave it when the peer takes too long."""
         self.close()
         if self.connection.run_until(lambda: self.is_closed, timeout_s):
             self.forget()

@@ -60,7 +60,6 @@ class AmqpIntake(AheadIntake):
 
         Raises:
             QueueRefused: one can't be read; the message names it.
-            LinkLost: the connection is gone.
         """
         self._ahead.sweep()
         wanted = frozenset(queues)
@@ -129,11 +128,7 @@ class AmqpIntake(AheadIntake):
         return self._look_at_s - self._connection.clock.monotonic_s() if self._listed else math.inf
 
     def look(self) -> None:
-        """When due, find convertible messages and ask for them.
-
-        Raises:
-            LinkLost: the connection is gone.
-        """
+        """When due, find convertible messages and ask for them."""
         now_s = self._connection.clock.monotonic_s()
         if now_s < self._look_at_s or not self._listed:
             return

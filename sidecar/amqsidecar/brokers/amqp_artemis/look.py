@@ -173,7 +173,6 @@ class AmqpArtemisLook(ArtemisSession):
 
         Raises:
             BrokerRefused: the user may not browse it.
-            LinkLost: the connection is gone.
         """
         routes, management = self._routes, self._management
         routes.note_intake(queue)

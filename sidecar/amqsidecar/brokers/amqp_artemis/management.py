@@ -29,9 +29,6 @@ class ArtemisManagement(ArtemisQuestions):
         Args:
             connection: to ask over.
             answer_s: maximum wait for an answer.
-
-        Raises:
-            LinkLost: the connection is gone.
         """
         self._connection = connection
         self._answer_s = answer_s
@@ -63,11 +60,7 @@ class ArtemisManagement(ArtemisQuestions):
             self.why_unusable = no_permission("AMQP", refusal)
 
     def ask_batch(self, questions: Sequence[ManagementQuestion]) -> list[ManagementAnswer]:
-        """Ask several things at once; the answers are in the order of the questions.
-
-        Raises:
-            LinkLost: the connection is gone.
-        """
+        """Ask several things at once; the answers are in the order of the questions."""
         first = self._number
         self._number += len(questions)
         found: dict[int, ManagementAnswer] = {}

@@ -192,7 +192,6 @@ class AmqpArtemisTake(_IntakeSession):
 
         Raises:
             BrokerRefused: the token queue can't be used.
-            LinkLost: the connection is gone.
         """
         wire = opened.parts.add(
             AmqpTokenWire(coordinator, opened.management, token_queue, settings.rules_digest)

@@ -95,9 +95,6 @@ class ClassicIntake(AheadIntake):
         Args:
             queues: the origin of each queue's messages; None = of a final queue it is not known.
             prefetch: over all queues.
-
-        Raises:
-            LinkLost: the connection is gone.
         """
         self._ahead.sweep()
         for queue in [queue for queue in self._subscriptions if queue not in queues]:

@@ -62,7 +62,6 @@ class AmqpClassicTake(AmqpClassicLook):
 
         Raises:
             BrokerRefused: the connector damages messages, or the token queue can't be used.
-            LinkLost: the connection is gone.
         """
         super().__init__(connection, parts, settings)
         self._named: dict[Destination, Destination | None] = {}

@@ -52,11 +52,7 @@ class DeathAdvisories:
         self._numbers = count(1)
 
     def listen(self) -> None:
-        """Begin to listen, unless that is done; asks again where it was refused before.
-
-        Raises:
-            LinkLost: the connection is gone.
-        """
+        """Begin to listen, unless that is done; asks again where it was refused before."""
         if any(receiver.refusal is None for receiver in self._receivers[-1:]):
             return
         number = next(self._numbers)

@@ -43,9 +43,6 @@ def left_amqp_made(
         management: asks the broker.
         queues: to look into.
         why: they are not read over AMQP; "" = they are.
-
-    Raises:
-        LinkLost: the connection is gone.
     """
     if not why:
         return ()

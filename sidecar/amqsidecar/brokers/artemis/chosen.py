@@ -25,7 +25,6 @@ class ChosenMessages:
 
         Raises:
             BrokerRefused: this user may not ask.
-            LinkLost: the connection is gone.
         """
         management = self._management
         management.demand(f"what {queue} holds can't be asked: {{}}")

@@ -38,11 +38,7 @@ def list_messages(
     read_origin: OriginReader,
     encoding: str,
 ) -> list[Delivery] | None:
-    """Return the messages of a queue without bodies; None = not allowed, or too many.
-
-    Raises:
-        LinkLost: the connection is gone.
-    """
+    """Return the messages of a queue without bodies; None = not allowed, or too many."""
     limit = max(at_most, _LISTED_MAX)
     count = management.count(queue.destination, limit + 1)
     if count is None or count > limit:

@@ -181,9 +181,6 @@ class ArtemisQuestions:
         """Ask several things at once; the answers are in the order of the questions.
 
         Where nothing can be asked, each answer is the reason.
-
-        Raises:
-            LinkLost: the connection is gone.
         """
         if self.why_unusable:
             return [ManagementAnswer(self.why_unusable, is_ok=False)] * len(questions)
@@ -197,11 +194,7 @@ class ArtemisQuestions:
         raise NotImplementedError
 
     def ask(self, question: ManagementQuestion) -> ManagementAnswer:
-        """Ask one thing.
-
-        Raises:
-            LinkLost: the connection is gone.
-        """
+        """Ask one thing."""
         return self.ask_all([question])[0]
 
     # Questions of the link
@@ -272,11 +265,7 @@ class ArtemisQuestions:
         return int(answer.value) if answer.is_ok and answer.value else None
 
     def routings(self, queues: Sequence[str]) -> list[QueueRouting | None]:
-        """Return what each queue takes; None = it is gone, or not reported.
-
-        Raises:
-            LinkLost: the connection is gone.
-        """
+        """Return what each queue takes; None = it is gone, or not reported."""
         questions = [
             ManagementQuestion(f"queue.{name}", attribute=attribute)
             for attribute in ("Filter", "Enabled")
@@ -369,11 +358,7 @@ class AskedAhead(ArtemisQuestions):
         self.why_unusable = asked.why_unusable
 
     def ask_ahead(self, questions: Sequence[ManagementQuestion]) -> None:
-        """Ask all of these at once, so that each is known.
-
-        Raises:
-            LinkLost: the connection is gone.
-        """
+        """Ask all of these at once, so that each is known."""
         self._known.update(zip(questions, self._asked.ask_all(questions), strict=True))
 
     def ask_all(self, questions: Sequence[ManagementQuestion]) -> list[ManagementAnswer]:

@@ -41,7 +41,6 @@ def meeting(management: ArtemisQuestions, client_id: str, began_ms: int, began_s
 
     Raises:
         BrokerRefused: the broker does not report its time to this user.
-        LinkLost: the connection is gone.
     """
     broker_ms = ArtemisAnswers(management).connected_ms(client_id)
     if broker_ms is None:

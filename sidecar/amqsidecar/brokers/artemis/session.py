@@ -130,7 +130,6 @@ def foreign_tokens(
 
     Raises:
         BrokerRefused: the user may not ask.
-        LinkLost: the connection is gone.
     """
     management.demand("can't look for other sidecars' tokens: {}")
     found = []
@@ -186,7 +185,6 @@ def queue_counters(
 
     Raises:
         BrokerRefused: the user may not ask.
-        LinkLost: the connection is gone.
     """
     management.demand()
     addresses = dict.fromkeys(one.address for one in destinations)

@@ -51,7 +51,6 @@ class PairIntake(PairLook, Generic[W]):
 
         Raises:
             QueueRefused: one can't be read over one of them; the error and its message name it.
-            LinkLost: a connection is gone.
         """
         self._queues, self._prefetch = tuple(queues), prefetch
         names = [one.destination for one in queues]
@@ -74,11 +73,7 @@ class PairIntake(PairLook, Generic[W]):
             raise QueueRefused.all_of(refused)
 
     def _take_turns(self) -> None:
-        """Begin and end the turns of an idle wire at a queue in which messages stay.
-
-        Raises:
-            LinkLost: a connection is gone.
-        """
+        """Begin and end the turns of an idle wire at a queue in which messages stay."""
         now_s = self._pair_clock.monotonic_s()
         has_ended = self._turns.end(now_s)
         known = {one.destination: one for one in self._queues}

@@ -78,9 +78,6 @@ class WireToken(InstanceToken, Protocol):
         """Give the token back and wait for it no more, until `take`.
 
         When it returns, the token is in its queue; that does not count as a failed delivery.
-
-        Raises:
-            LinkLost: the connection is gone.
         """
         ...
 

@@ -31,8 +31,8 @@ class ClassicConnection(Protocol):
         """Take in what has arrived."""
         ...
 
-    def wait(self, timeout_s: float) -> None:
-        """Block until something arrives, or the time is over."""
+    def run_until(self, is_done: Callable[[], bool], timeout_s: float) -> bool:
+        """Wait until something is true; return False when the time is over before."""
         ...
 
     def wake(self) -> None:
@@ -61,20 +61,13 @@ class ClassicConsumers(ABC):
         """Give each message that has arrived to its consumer."""
 
     def run_until(self, is_done: Callable[[], bool], timeout_s: float) -> bool:
-        """See `RunUntil`.
+        """See `RunUntil`."""
 
-        Raises:
-            LinkLost: the connection is gone.
-        """
-        deadline_s = self.clock.monotonic_s() + timeout_s
-        while True:
+        def is_routed() -> bool:
             self.route()
-            if is_done():
-                return True
-            left_s = deadline_s - self.clock.monotonic_s()
-            if left_s <= 0:
-                return False
-            self.connection.wait(left_s)
+            return is_done()
+
+        return self.connection.run_until(is_routed, timeout_s)
 
 
 def await_heard(run_until: RunUntil, heard: Sized, at_most: int) -> None:

@@ -78,11 +78,7 @@ class StatisticsQuestions(ABC):
         """Send questions to these destinations, each with the wish for an end or without."""
 
     def ask(self, questions: Sequence[Destination]) -> list[StatisticsReply] | None:
-        """Ask about these destinations; None = no answer.
-
-        Raises:
-            LinkLost: the connection is gone.
-        """
+        """Ask about these destinations; None = no answer."""
         try:
             if not self._is_begun:
                 self._begin()
@@ -141,7 +137,6 @@ class ClassicCounters:
 
         Raises:
             BrokerRefused: the user may not browse.
-            LinkLost: the connection is gone.
         """
         queues = [
             one
@@ -165,7 +160,6 @@ class ClassicCounters:
 
         Raises:
             BrokerRefused: the user may not ask.
-            LinkLost: the connection is gone.
         """
         told = self._ask([about(destination)]) if self._has_plugin else None
         if told is None:

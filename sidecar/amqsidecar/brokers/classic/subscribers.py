@@ -51,11 +51,7 @@ class TopicSubscribers:
         self._until_s: dict[Destination, float] = {}
 
     def problem(self, destination: Destination) -> str | None:
-        """Return why a message for a topic would get lost, and the cure; None = someone gets it.
-
-        Raises:
-            LinkLost: the connection is gone.
-        """
+        """Return why a message for a topic would get lost, and the cure; None = someone gets it."""
         if not self._demands or destination.kind is not DestinationKind.TOPIC:
             return None
         now_s = self._clock.monotonic_s()

@@ -107,7 +107,6 @@ class WildcardIntake:
 
         Raises:
             DiscoveryRefused: the broker does not report them.
-            LinkLost: the connection is gone.
         """
         self._is_listed = True
         return listed(lambda: self._queues.list_names(self._known))
@@ -126,7 +125,6 @@ def listed(list_names: Callable[[], tuple[str, ...]]) -> tuple[str, ...]:
 
     Raises:
         DiscoveryRefused: the broker does not report them.
-        LinkLost: the connection is gone.
     """
     try:
         return list_names()

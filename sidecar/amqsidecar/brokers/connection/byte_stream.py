@@ -139,11 +139,7 @@ class ByteStream:
                 self._read()
 
     def poll(self) -> None:
-        """Take in what has arrived, without blocking; keeps the connection alive.
-
-        Raises:
-            LinkLost: the connection is gone.
-        """
+        """Take in what has arrived, without blocking; keeps the connection alive."""
         self._read()
         if not self.idle_s:
             return
@@ -153,11 +149,7 @@ class ByteStream:
             raise self.lost("waiting", f"it was silent for {now_s - self._read_at_s:.0f} s")
 
     def wait(self, timeout_s: float) -> None:
-        """Block until bytes arrived, `wake` was called or the time is over.
-
-        Raises:
-            LinkLost: the connection is gone.
-        """
+        """Block until bytes arrived, `wake` was called or the time is over."""
         self.flush()
         if self.idle_s:
             timeout_s = min(timeout_s, self.idle_s / 4)
@@ -171,6 +163,16 @@ class ByteStream:
             elif key.fileobj is not connected:
                 self.is_other_readable = True
         self.poll()
+
+    def run_until(self, is_done: Callable[[], bool], timeout_s: float) -> bool:
+        """Wait until something is true; return False when the time is over before."""
+        deadline_s = self.clock.monotonic_s() + timeout_s
+        while not is_done():
+            left_s = deadline_s - self.clock.monotonic_s()
+            if left_s <= 0:
+                return False
+            self.wait(left_s)
+        return True
 
     def descriptor(self) -> int:
         """Return the file descriptor of the socket.

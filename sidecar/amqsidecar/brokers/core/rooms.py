@@ -6,7 +6,6 @@ The broker takes what is sent without asking, and the address then holds more th
 from collections.abc import Callable, Mapping
 
 from amqsidecar.brokers.core.refusal import ADDRESS_FULL, CoreRefused
-from amqsidecar.clock import Clock
 from amqsidecar.formats.core import packets
 from amqsidecar.formats.core.packet_format import CorePacket
 
@@ -21,12 +20,10 @@ class CoreRooms:
     def __init__(
         self,
         put: Callable[[CorePacket], None],
-        wait: Callable[[float], None],
-        clock: Clock,
+        run_until: Callable[[Callable[[], bool], float], bool],
     ) -> None:
         self._put = put
-        self._wait = wait
-        self._clock = clock
+        self._run_until = run_until
         self._granted: dict[str, int] = {}
         self._asked: set[str] = set()
         self._full: set[str] = set()
@@ -50,7 +47,6 @@ class CoreRooms:
 
         Raises:
             CoreRefused: the address is full and refuses messages (address-full-policy FAIL).
-            LinkLost: the connection is gone.
         """
         found = self.take_all({address: size_bytes}, timeout_s)
         if address in found and found[address].kind == ADDRESS_FULL:
@@ -65,28 +61,26 @@ class CoreRooms:
         Returns:
             Addresses without room, and why; their kind is `ADDRESS_FULL` where they refuse
             messages, and 0 where there was no room in time.
-
-        Raises:
-            LinkLost: the connection is gone.
         """
         if len(self._granted) > _ENTRIES_MAX:
             self._granted.clear()
         missing = {one for one, size in sizes_bytes.items() if self._granted.get(one, 0) < size}
         self._full -= missing
         found: dict[str, CoreRefused] = {}
-        deadline_s = self._clock.monotonic_s() + timeout_s
-        while missing:
+
+        def is_known() -> bool:
             for address in missing & self._full:
                 found[address] = CoreRefused(ADDRESS_FULL, f"address {address} is full")
-            self._full -= missing
-            missing -= found.keys()
-            missing = {one for one in missing if self._granted.get(one, 0) < sizes_bytes[one]}
-            for address in missing:
-                self._ask(address, sizes_bytes[address])
-            left_s = deadline_s - self._clock.monotonic_s()
-            if left_s <= 0 or not missing:
-                break
-            self._wait(left_s)
+            self._full.difference_update(missing)
+            missing.difference_update(found)
+            for address in list(missing):
+                if self._granted.get(address, 0) < sizes_bytes[address]:
+                    self._ask(address, sizes_bytes[address])
+                else:
+                    missing.discard(address)
+            return not missing
+
+        self._run_until(is_known, timeout_s)
         for address in missing:
             words = f"address {address} is full: the broker gives it no room"
             found[address] = CoreRefused(0, words)

@@ -40,14 +40,23 @@ class CoreWire(Protocol):
     def flush(self) -> None:
         """Write all that was put."""
 
+    def poll(self) -> None:
+        """Take in what has arrived."""
+
     def wait(self, timeout_s: float) -> None:
         """Wait for bytes."""
+
+    def run_until(self, is_done: Callable[[], bool], timeout_s: float) -> bool:
+        """Wait until something is true; return False when the time is over before."""
 
     def wait_for(self, is_done: Callable[[], bool], purpose: str) -> None:
         """Wait until packets have made something true."""
 
     def forget(self, channel: int) -> None:
         """Ignore a session."""
+
+    def close(self) -> None:
+        """Close the connection."""
 
 
 class CoreAcknowledgement(NamedTuple):
@@ -73,6 +82,7 @@ class CoreSession:
     """A session, for the thread of its connection.
 
     Attributes:
+        wire: the connection of the session.
         deliveries: what was handed out and not yet taken, in the order of the wire.
         ended_consumers: those that the broker closed.
         rooms: what may still be sent to addresses.
@@ -82,7 +92,7 @@ class CoreSession:
     def __init__(self, wire: CoreWire, channel: int) -> None:
         self.deliveries: deque[CoreDelivery] = deque()
         self.ended_consumers: list[int] = []
-        self._wire = wire
+        self.wire = wire
         self._channel = channel
         self._consumers: dict[int, SessionConsumer] = {}
         self._number = 0
@@ -90,7 +100,7 @@ class CoreSession:
         self._call_count = 0
         self._awaited: set[int] = set()
         self._answers: dict[int, CoreRefused | None] = {}
-        self.rooms = CoreRooms(self._put, wire.wait, wire.clock)
+        self.rooms = CoreRooms(self._put, wire.run_until)
         self.is_begun = False
 
     # Consumers
@@ -225,14 +235,14 @@ class CoreSession:
         """Send in the transaction; a refusal for lack of permission fails the commit."""
         self.is_begun = True
         fields = message_packets.encode_unanswered(message)
-        self._wire.put_fields(self._channel, message_packets.SEND_MESSAGE, fields)
+        self.wire.put_fields(self._channel, message_packets.SEND_MESSAGE, fields)
 
     def ask_send(self, message: CoreMessage) -> int:
         """Send and ask for an answer; return its number for `answers`."""
         self.is_begun = True
         number = self._ask_number()
         fields = message_packets.encode_asked(message, number)
-        self._wire.put_fields(self._channel, message_packets.SEND_MESSAGE, fields)
+        self.wire.put_fields(self._channel, message_packets.SEND_MESSAGE, fields)
         return number
 
     def ask_send_encoded(self, *message: bytes) -> int:
@@ -240,7 +250,7 @@ class CoreSession:
         self.is_begun = True
         number = self._ask_number()
         tail = message_packets.asked_tail(number)
-        self._wire.put_fields(self._channel, message_packets.SEND_MESSAGE, *message, tail)
+        self.wire.put_fields(self._channel, message_packets.SEND_MESSAGE, *message, tail)
         return number
 
     def ask_send_large(self, message: CoreMessage, body: IO[bytes], body_bytes: int = -1) -> int:
@@ -288,7 +298,7 @@ class CoreSession:
         Raises:
             LinkLost: not all came in time.
         """
-        self._wire.wait_for(lambda: self._awaited.isdisjoint(numbers), "answer in time")
+        self.wire.wait_for(lambda: self._awaited.isdisjoint(numbers), "answer in time")
         return [self._answers.pop(number) for number in numbers]
 
     def abandon_answers(self, numbers: Collection[int]) -> None:
@@ -322,7 +332,7 @@ class CoreSession:
         self.is_begun = False
         number = self._ask_number()
         self._put(packets.Commit(number))
-        self._wire.flush()
+        self.wire.flush()
         return number
 
     def rollback(self) -> None:
@@ -352,7 +362,7 @@ class CoreSession:
             CoreRefused, LinkLost: the broker refuses, or the connection is gone.
         """
         self._call(packets.CloseSession())
-        self._wire.forget(self._channel)
+        self.wire.forget(self._channel)
         self._drop(lambda _: True)
 
     def release(self) -> None:
@@ -419,7 +429,6 @@ class CoreSession:
 
         Raises:
             CoreRefused: for example because it exists already.
-            LinkLost: the connection is gone.
         """
         self._call(
             packets.CreateQueue(
@@ -556,11 +565,11 @@ class CoreSession:
         self._call_count = len(asked) if answer_count is None else answer_count
         for packet in asked:
             self._put(packet)
-        self._wire.wait_for(lambda: len(answers) >= self._call_count, "answer")
+        self.wire.wait_for(lambda: len(answers) >= self._call_count, "answer")
         return answers
 
     def _put(self, packet: CorePacket) -> None:
-        self._wire.put(self._channel, packet)
+        self.wire.put(self._channel, packet)
 
     def _next_number(self) -> int:
         self._number += 1

@@ -1,11 +1,9 @@
 """Looking into a dead-letter queue of Artemis over Core, without taking anything."""
 
 from amqsidecar.broker import Delivery, IntakeQueue
-from amqsidecar.brokers.core.connection import CoreConnection
 from amqsidecar.brokers.core.consumers import CoreDelivery
 from amqsidecar.brokers.core.refusal import QUEUE_MISSING, CoreRefused
 from amqsidecar.brokers.core.session import CoreSession, is_forced
-from amqsidecar.clock import Clock
 from amqsidecar.errors import BrokerRefused, LinkLost
 from amqsidecar.formats.artemis_properties import OriginReader
 from amqsidecar.formats.core_artemis_message import ENCODING, keep_large, read_provenance
@@ -15,9 +13,7 @@ _WINDOW_BYTES = 1 << 20
 
 
 def browse_core(
-    connection: CoreConnection,
     session: CoreSession,
-    clock: Clock,
     queue: IntakeQueue,
     at_most: int,
     read_origin: OriginReader,
@@ -47,6 +43,7 @@ def browse_core(
     held_bytes = 0
     is_done, has_come = False, False
     session.force_delivery(browser)
+    clock = session.wire.clock
     deadline_s = clock.monotonic_s() + timeout_s
     try:
         while not is_done:
@@ -72,7 +69,7 @@ def browse_core(
             if left_s <= 0:
                 raise LinkLost(f"browsing {name} did not end in {timeout_s:g} s")
             if not is_done:
-                connection.wait(left_s)
+                session.wire.wait(left_s)
     finally:
         session.close_consumer(browser)
     return found

@@ -11,14 +11,12 @@ from functools import partial
 
 from amqsidecar.broker import Delivery, IntakeQueue
 from amqsidecar.brokers.artemis.too_large import left_too_large
-from amqsidecar.brokers.core.connection import CoreConnection
 from amqsidecar.brokers.core.consumers import CoreDelivery
 from amqsidecar.brokers.core.refusal import QUEUE_MISSING, CoreRefused
 from amqsidecar.brokers.core.session import CoreAcknowledgement, CoreSession, is_forced
 from amqsidecar.brokers.core_artemis.browse import encoded_of
 from amqsidecar.brokers.core_artemis.targets import make_missing_queue
 from amqsidecar.brokers.selectors import both
-from amqsidecar.clock import Clock
 from amqsidecar.errors import LinkLost, QueueRefused
 from amqsidecar.formats.artemis_properties import OriginReader
 from amqsidecar.formats.core_artemis_message import ENCODING, read_provenance
@@ -104,24 +102,18 @@ class CoreIntake:
 
     def __init__(
         self,
-        connection: CoreConnection,
         session: CoreSession,
-        clock: Clock,
         selector: str,
         route: Callable[[], None],
     ) -> None:
         """Prepare; nothing is read yet.
 
         Args:
-            connection: of the session.
             session: transacted and started.
-            clock: where the time comes from.
             selector: of what may be read; "" = everything.
             route: calls `arrived` with each delivery that came.
         """
-        self._connection = connection
         self._session = session
-        self._clock = clock
         self._selector = selector
         self._route = route
         self._readers: dict[int, DeadLetterConsumer] = {}
@@ -138,7 +130,6 @@ class CoreIntake:
 
         Raises:
             QueueRefused: one can't be read; the message names it.
-            LinkLost: the connection is gone.
         """
         self._drop_lost()
         self._prefetch = prefetch
@@ -318,16 +309,20 @@ class CoreIntake:
             if not isinstance(handle, CoreHandle) or handle.consumer not in self._readers:
                 raise LinkLost(f"a delivery of {delivery.source} is not in hand any more")
             handles.append(handle)
-        deadline_s = self._clock.monotonic_s() + _AGAIN_TIMEOUT_S
-        # Why first: the roll-back that was waited for may have read them, and then nothing comes.
-        self._route()
-        while not all(one.is_here for one in handles):
-            left_s = deadline_s - self._clock.monotonic_s()
-            if left_s <= 0 or self._have_gone(handles):
-                raise LinkLost("a delivery did not come again after a transaction was undone")
-            self._connection.wait(left_s)
+
+        def is_known() -> bool:
+            # Why first: the roll-back that was waited for may have read them, and nothing comes.
             self._route()
+            return self._are_here(handles) or self._have_gone(handles)
+
+        self._session.wire.run_until(is_known, _AGAIN_TIMEOUT_S)
+        if not self._are_here(handles):
+            raise LinkLost("a delivery did not come again after a transaction was undone")
         return handles
+
+    @staticmethod
+    def _are_here(handles: Iterable[CoreHandle]) -> bool:
+        return all(one.is_here for one in handles)
 
     def _have_gone(self, handles: Iterable[CoreHandle]) -> bool:
         """Ask the broker whether an awaited message went to another consumer."""
@@ -337,7 +332,7 @@ class CoreIntake:
                 return True
             if not reader.is_end_asked:
                 reader.ask_end(self._session)
-        self._connection.flush()
+        self._session.wire.flush()
         return False
 
     def acknowledgements(self, handles: Iterable[CoreHandle]) -> list[CoreAcknowledgement]:

@@ -66,7 +66,7 @@ class CoreArtemisLink:
                 is_transacted=False, is_settled=True, client_id=client_id
             )
             service.start()
-            management = CoreManagement(connection, service, clock)
+            management = CoreManagement(service)
             yield CoreArtemisOpened(connection, client_id, service, management)
         except CoreRefused as refused:
             hang_up(connection, ())

@@ -88,23 +88,17 @@ class CoreArtemisLook(ArtemisSession):
         """Block until `wake` was called, or the time is over."""
         self._wait_until(lambda: False, timeout_s)
 
-    def _wait_until(self, is_done: Callable[[], bool], timeout_s: float) -> bool:
-        """Wait until something is true or `wake` was called; return whether it is true."""
+    def _wait_until(self, is_done: Callable[[], bool], timeout_s: float) -> None:
+        """Wait until something is true or `wake` was called."""
         connection = self._connection
         connection.poll()
         # Why flush here, too: with no time to wait, nothing else writes heartbeats and credit.
         connection.flush()
-        deadline_s = self._clock.monotonic_s() + timeout_s
         connection.is_other_readable = False
-        while not (found := is_done()) and not (
-            connection.is_woken or connection.is_other_readable
-        ):
-            left_s = deadline_s - self._clock.monotonic_s()
-            if left_s <= 0:
-                break
-            connection.wait(left_s)
+        connection.run_until(
+            lambda: is_done() or connection.is_woken or connection.is_other_readable, timeout_s
+        )
         connection.is_woken = False
-        return found
 
     def descriptor(self) -> int:
         """Return the file descriptor of the socket: readable where `wait` has something to do."""
@@ -131,7 +125,6 @@ class CoreArtemisLook(ArtemisSession):
 
         Raises:
             BrokerRefused: the user may not browse it.
-            LinkLost: the connection is gone.
         """
         routes, management = self._routes, self._management
         routes.note_intake(queue)
@@ -142,9 +135,7 @@ class CoreArtemisLook(ArtemisSession):
                 return listed
             self._seen_in_part.add(queue)
         return browse_core(
-            self._connection,
             self._service,
-            self._clock,
             queue,
             at_most,
             routes.read_origin,

@@ -12,11 +12,9 @@ from amqsidecar.brokers.artemis.management import (
     ManagementQuestion,
     no_permission,
 )
-from amqsidecar.brokers.core.connection import CoreConnection
 from amqsidecar.brokers.core.consumers import CoreDelivery
 from amqsidecar.brokers.core.refusal import CoreRefused
 from amqsidecar.brokers.core.session import NO_CONSUMER, CoreSession
-from amqsidecar.clock import Clock
 from amqsidecar.formats.core import packets
 from amqsidecar.formats.core.message import (
     CoreMessage,
@@ -44,25 +42,16 @@ class CoreManagement(ArtemisQuestions):
 
     def __init__(
         self,
-        connection: CoreConnection,
         session: CoreSession,
-        clock: Clock,
         answer_s: float = ANSWER_S,
     ) -> None:
         """Make the queue of the answers, and find out whether we may ask.
 
         Args:
-            connection: of the session.
             session: not transacted, and settled.
-            clock: where the time comes from.
             answer_s: maximum wait for an answer.
-
-        Raises:
-            LinkLost: the connection is gone.
         """
-        self._connection = connection
         self._session = session
-        self._clock = clock
         self._answer_s = answer_s
         self._replies = str(uuid4())
         self._consumer = NO_CONSUMER
@@ -86,11 +75,7 @@ class CoreManagement(ArtemisQuestions):
             self.why_unusable = no_permission("Core", refusal)
 
     def ask_batch(self, questions: Sequence[ManagementQuestion]) -> list[ManagementAnswer]:
-        """Ask several things at once; the answers are in the order of the questions.
-
-        Raises:
-            LinkLost: the connection is gone.
-        """
+        """Ask several things at once; the answers are in the order of the questions."""
         first = self._number
         self._number += len(questions)
         found: dict[int, ManagementAnswer] = {}
@@ -99,18 +84,17 @@ class CoreManagement(ArtemisQuestions):
             session.ask_send(self._encode(question, first + at)): first + at
             for at, question in enumerate(questions)
         }
-        deadline_s = self._clock.monotonic_s() + self._answer_s
-        while True:
+
+        def is_done() -> bool:
             for sent, refused in session.take_answers(asked).items():
                 if refused is not None:
                     found[asked[sent]] = ManagementAnswer(str(refused), is_ok=False)
             for delivery in session.take_from(self._consumer):
                 session.give_back(delivery)
                 _read(delivery, found)
-            left_s = deadline_s - self._clock.monotonic_s()
-            if left_s <= 0 or all(first + at in found for at in range(len(questions))):
-                break
-            self._connection.wait(left_s)
+            return all(first + at in found for at in range(len(questions)))
+
+        session.wire.run_until(is_done, self._answer_s)
         session.abandon_answers(asked)
         nothing = ManagementAnswer(f"no answer in {self._answer_s:g} s", is_ok=False)
         return [found.get(first + at, nothing) for at in range(len(questions))]
@@ -128,7 +112,7 @@ class CoreManagement(ArtemisQuestions):
         return new_message(
             ADDRESS,
             properties,
-            timestamp_ms=self._clock.now_ms(),
+            timestamp_ms=self._session.wire.clock.now_ms(),
             body=NULLABLE_SIMPLE_STRING.write(json.dumps(list(question.arguments))),
             durable=False,
         )

@@ -35,11 +35,7 @@ class CoreNotifications:
     """The subscription to the broker's notifications over one settled session."""
 
     def __init__(self, session: CoreSession) -> None:
-        """Subscribe, where the user may.
-
-        Raises:
-            LinkLost: the connection is gone.
-        """
+        """Subscribe, where the user may."""
         self._session = session
         self._consumer = NO_CONSUMER
         name = str(uuid4())
@@ -101,18 +97,14 @@ class _IntakeSession(CoreArtemisLook):
         self._session = session
         self._sessions.append(session)
         self._notifications = CoreNotifications(self._service)
-        targets = CoreTargets(self._connection, session, self._clock)
+        targets = CoreTargets(session)
         self._targets = targets
-        self.intake = CoreIntake(
-            self._connection, session, self._clock, settings.selector, self._route
-        )
+        self.intake = CoreIntake(session, settings.selector, self._route)
         self._tools = CoreTools(
-            self._connection,
             session,
             self.intake,
             targets,
             self._target_of,
-            self._clock,
             settings.crash_point,
             self._watch_sends,
         )
@@ -200,15 +192,12 @@ class CoreArtemisTake(_IntakeSession):
 
         Raises:
             BrokerRefused: the token queue can't be used.
-            LinkLost: the connection is gone.
         """
         super().__init__(opened, settings, session, token_queue)
         self._token_wire = CoreTokenWire(
-            self._connection,
             session,
             self._management,
             token_queue,
-            self._clock,
             self._route,
             settings.rules_digest,
         )

@@ -7,10 +7,8 @@ address. A client asks first, and makes what is missing.
 
 from collections.abc import Mapping
 
-from amqsidecar.brokers.core.connection import CoreConnection
 from amqsidecar.brokers.core.refusal import QUEUE_EXISTS, CoreRefused
 from amqsidecar.brokers.core.session import CoreSession
-from amqsidecar.clock import Clock
 from amqsidecar.formats.core import packets
 from amqsidecar.model.destination import Destination
 
@@ -24,17 +22,9 @@ _Answer = packets.AddressAnswer | packets.AddressAnswerV5
 class CoreTargets:
     """Caches what the broker answered about the targets of sends."""
 
-    def __init__(self, connection: CoreConnection, session: CoreSession, clock: Clock) -> None:
-        """Prepare; nothing is asked yet.
-
-        Args:
-            connection: of the session.
-            session: over which the sends go.
-            clock: where the time comes from.
-        """
-        self._connection = connection
+    def __init__(self, session: CoreSession) -> None:
+        """Prepare; nothing is asked yet. The sends go over this session."""
         self._session = session
-        self._clock = clock
         self._until_s: dict[tuple[Destination, str], float] = {}
 
     def prepare(self, targets: Mapping[Destination, str]) -> dict[Destination, str]:
@@ -42,11 +32,8 @@ class CoreTargets:
 
         Args:
             targets: the name to send to for each destination.
-
-        Raises:
-            LinkLost: the connection is gone.
         """
-        now_s = self._clock.monotonic_s()
+        now_s = self._session.wire.clock.monotonic_s()
         unknown = {
             one: target
             for one, target in targets.items()
@@ -112,9 +99,6 @@ class CoreTargets:
 
         Call it when all sends of a transaction were answered: what was sent to a queue that is
         there before and after was not dropped.
-
-        Raises:
-            LinkLost: the connection is gone.
         """
         gone: dict[Destination, str] = {}
         names = [target.partition("::")[0] for target in targets.values()]
@@ -125,11 +109,7 @@ class CoreTargets:
         return gone
 
     def full(self, sizes_bytes: Mapping[str, int]) -> dict[str, str]:
-        """Wait until each address has room for this many bytes; return why some have none.
-
-        Raises:
-            LinkLost: the connection is gone.
-        """
+        """Wait until each address has room for this many bytes; return why some have none."""
         found = self._session.rooms.take_all(sizes_bytes, _ROOM_TIMEOUT_S)
         return {address: str(refused) for address, refused in found.items()}
 

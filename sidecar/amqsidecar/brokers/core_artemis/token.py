@@ -9,13 +9,12 @@ from collections.abc import Callable, Sequence
 from typing_extensions import override
 
 from amqsidecar.brokers.artemis.management import ArtemisQuestions
-from amqsidecar.brokers.core.connection import CoreConnection
+from amqsidecar.brokers.connection.refusal import raised_as
 from amqsidecar.brokers.core.consumers import CoreDelivery
 from amqsidecar.brokers.core.refusal import QUEUE_EXISTS, CoreRefused
 from amqsidecar.brokers.core.session import CoreAcknowledgement, CoreSession, is_forced
 from amqsidecar.brokers.token import Token, decode
 from amqsidecar.brokers.token_queue import TOKEN_TIMEOUT_S, TokenMessage, TokenWire
-from amqsidecar.clock import Clock
 from amqsidecar.errors import BrokerRefused
 from amqsidecar.formats.core import packets
 from amqsidecar.formats.core.message import (
@@ -45,34 +44,27 @@ class CoreTokenWire(TokenWire[CoreDelivery]):
 
     def __init__(
         self,
-        connection: CoreConnection,
         session: CoreSession,
         management: ArtemisQuestions,
         queue: str,
-        clock: Clock,
         route: Callable[[], None],
         rules_digest: str,
     ) -> None:
         """Make the queue where it can be made.
 
         Args:
-            connection: of the session.
             session: transacted and started.
             management: makes the queue.
             queue: its name.
-            clock: of the timestamp of a token.
             route: brings what has arrived to `arrived`.
             rules_digest: shown by each token that is sent.
 
         Raises:
             BrokerRefused: the queue can't be made; the message names it.
-            LinkLost: the connection is gone.
         """
-        self._connection = connection
         self._session = session
         self._management = management
         self._queue = queue
-        self._clock = clock
         self._route = route
         self._rules_digest = rules_digest
         self._consumer: int | None = None
@@ -108,12 +100,8 @@ class CoreTokenWire(TokenWire[CoreDelivery]):
 
     @override
     def open(self) -> None:
-        try:
+        with raised_as(f"the token queue {self._queue} can't be used: {{}}"):
             self._consumer = self._session.create_consumer(self._queue, window_bytes=_WINDOW_BYTES)
-        except CoreRefused as refused:
-            raise BrokerRefused(
-                f"the token queue {self._queue} can't be used: {refused}"
-            ) from refused
 
     @override
     def release(self) -> None:
@@ -129,12 +117,12 @@ class CoreTokenWire(TokenWire[CoreDelivery]):
 
     @override
     def poll(self) -> None:
-        self._connection.poll()
+        self._session.wire.poll()
 
     @override
     def collect(self, timeout_s: float) -> Sequence[TokenMessage[CoreDelivery]]:
         # Why: with no time to wait nothing else writes the credit, and the token would not come.
-        self._connection.flush()
+        self._session.wire.flush()
         if self._consumer is None or not self._wait(timeout_s):
             return ()
         found = []
@@ -152,16 +140,14 @@ class CoreTokenWire(TokenWire[CoreDelivery]):
 
     def _wait(self, timeout_s: float) -> bool:
         """Wait until something has arrived; return whether it has."""
-        deadline_s = self._clock.monotonic_s() + timeout_s
-        # Why first: a commit that was waited for may have read the token, and then nothing comes.
-        self._route()
-        while not self._arrived:
-            left_s = deadline_s - self._clock.monotonic_s()
-            if left_s <= 0 or self._consumer in self._session.ended_consumers:
-                return False
-            self._connection.wait(left_s)
+
+        def is_known() -> bool:
+            # Why first: a commit that was waited for may have read the token, and nothing comes.
             self._route()
-        return True
+            return bool(self._arrived) or self._consumer in self._session.ended_consumers
+
+        self._session.wire.run_until(is_known, timeout_s)
+        return bool(self._arrived)
 
     @override
     def drop(self, handles: Sequence[CoreDelivery]) -> None:
@@ -220,7 +206,7 @@ class CoreTokenWire(TokenWire[CoreDelivery]):
         return new_message(
             self._queue,
             properties,
-            timestamp_ms=self._clock.now_ms(),
+            timestamp_ms=self._session.wire.clock.now_ms(),
             kind=TEXT_MESSAGE,
             body=NULLABLE_SIMPLE_STRING.write(str(number)),
         )

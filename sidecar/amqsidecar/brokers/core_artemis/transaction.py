@@ -15,7 +15,6 @@ from typing import NamedTuple
 from typing_extensions import override
 
 from amqsidecar.broker import Resend
-from amqsidecar.brokers.core.connection import CoreConnection
 from amqsidecar.brokers.core.consumers import CoreDelivery
 from amqsidecar.brokers.core.refusal import CoreRefused
 from amqsidecar.brokers.core.session import CoreAcknowledgement, CoreSession
@@ -24,7 +23,6 @@ from amqsidecar.brokers.core_artemis.targets import CoreTargets
 from amqsidecar.brokers.core_artemis.token import CoreTokenWire
 from amqsidecar.brokers.sends_ahead import SendsAhead, WatchSends, begin_nothing
 from amqsidecar.brokers.token_queue import TokenQueue
-from amqsidecar.clock import Clock
 from amqsidecar.engine.crash_points import CrashPoint
 from amqsidecar.errors import CommitRefused, LinkLost, SendsRefused, UndecodableMessage
 from amqsidecar.formats.core.message import CoreMessage, decode_headers
@@ -46,12 +44,10 @@ class CoreTools(NamedTuple):
         watch: checks where sends went.
     """
 
-    connection: CoreConnection
     session: CoreSession
     intake: CoreIntake
     targets: CoreTargets
     target_of: Callable[[Destination], str]
-    clock: Clock
     crash_point: CrashPoint
     watch: WatchSends
 
@@ -105,17 +101,17 @@ class CoreMoves:
         try:
             yield
         except CoreRefused as refused:
-            self._tools.connection.close()
+            self._tools.session.wire.close()
             raise LinkLost(f"a transaction can't continue: {refused}") from refused
         except BaseException:
             # Why: the transaction is neither committed nor undone; only a new connection is clean.
-            self._tools.connection.close()
+            self._tools.session.wire.close()
             raise
 
     def _put_sends(self, sends: Sequence[Resend]) -> _Begun:
         targets = {one.destination: self._tools.target_of(one.destination) for one in sends}
         refused = self._tools.targets.prepare(targets)
-        now_ms = self._tools.clock.now_ms()
+        now_ms = self._tools.session.wire.clock.now_ms()
         begun = _Begun(sends, targets, {}, {})
         made = []
         sizes_bytes: dict[str, int] = {}
@@ -146,7 +142,7 @@ class CoreMoves:
             else:
                 number = session.ask_send_encoded(body, headers)
             begun.numbers[number] = index
-        self._tools.connection.flush()
+        self._tools.session.wire.flush()
         return begun
 
     def move(self, handles: Sequence[CoreHandle], sends: Sequence[Resend]) -> None:

@@ -146,7 +146,6 @@ class OpenWireTake(OpenWireLook):
 
         Raises:
             BrokerRefused: the token queue can't be read.
-            LinkLost: the connection is gone.
         """
         super().__init__(connection, settings)
         self._token_queue = token_queue
@@ -225,11 +224,7 @@ class OpenWireTake(OpenWireLook):
         self._rooms.give_up(self._connection, self._sending, self._takes, self._token_queue)
 
     def receive(self, limit: int) -> list[Delivery]:
-        """Return new deliveries in order; never blocks.
-
-        Raises:
-            LinkLost: the connection is gone.
-        """
+        """Return new deliveries in order; never blocks."""
         self._connection.poll()
         self._route()
         return self._consumers.receive(limit)

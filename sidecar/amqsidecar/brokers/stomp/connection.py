@@ -68,6 +68,7 @@ class StompConnection:
     """A connection that is logged in.
 
     Attributes:
+        clock: where the time comes from.
         messages: MESSAGE frames not yet taken, in the order received; `next_message` takes one.
         waiting: bounds what came and was not taken.
         errors: ERROR frames that answer nothing that is waited for, in order; the latest
@@ -102,7 +103,7 @@ class StompConnection:
         self.silence = Silence(endpoint, clock)
         self.name = endpoint.place
         self._endpoint = endpoint
-        self._clock = clock
+        self.clock = clock
         self._is_closed = False
         self._end = f"the connection to {self.name} is closed"
         self._reader = FrameReader(is_let_in=False, begin=Spool().begin)
@@ -136,7 +137,7 @@ class StompConnection:
             self._tls_problem = speaks_tls(self.name)
             raise RemoteProtocolError("it speaks TLS")
         frames = self._reader.feed(data)
-        self._read_at_s = self._clock.monotonic_s()
+        self._read_at_s = self.clock.monotonic_s()
         if frames:
             self._reader.is_let_in |= frames[0].command == "CONNECTED"
             frames = [_bounded(frame) for frame in frames]
@@ -207,7 +208,7 @@ class StompConnection:
         return greeting.text(b"server")
 
     def _await_greeting(self) -> Frame:
-        deadline_s = self._clock.monotonic_s() + self._endpoint.connect_timeout_s
+        deadline_s = self.clock.monotonic_s() + self._endpoint.connect_timeout_s
         while _LOG_IN not in self._answers:
             try:
                 self._wait_until(deadline_s, "greet us; does it speak STOMP on this port?")
@@ -264,7 +265,7 @@ class StompConnection:
         with suppress(LinkLost):
             self.send("DISCONNECT", [])
             self.flush()
-            deadline_s = self._clock.monotonic_s() + timeout_s
+            deadline_s = self.clock.monotonic_s() + timeout_s
             while True:
                 self._wait_until(deadline_s, "hang up")
         self.close()
@@ -330,7 +331,7 @@ class StompConnection:
         """
         self.flush()
         patience = Patience(self.silence)
-        deadline_s = self._clock.monotonic_s() + timeout_s
+        deadline_s = self.clock.monotonic_s() + timeout_s
         for receipt in receipts:
             while receipt not in self._answers:
                 self._wait_for_answer(receipt, deadline_s, patience)
@@ -372,7 +373,7 @@ class StompConnection:
             with self._condition:
                 self._condition.wait_for(lambda: self._reason is not None, _LAST_WORDS_TIMEOUT_S)
             raise self._lost(str(cause)) from cause
-        self._written_at_s = self._clock.monotonic_s()
+        self._written_at_s = self.clock.monotonic_s()
 
     def poll(self) -> None:
         """Sort what has arrived into `messages`, `errors` and answers; keeps the link alive.
@@ -436,11 +437,7 @@ class StompConnection:
             self.suspect = found
 
     def wait(self, timeout_s: float) -> None:
-        """Block until frames arrived, `wake` was called or time is over; keeps the link alive.
-
-        Raises:
-            LinkLost: the connection is gone.
-        """
+        """Block until frames arrived, `wake` was called or time is over; keeps the link alive."""
         self.flush()
         self._check_open()
         interval_s = min((s for s in (self._send_s, self._silence_s) if s), default=0.0)
@@ -454,8 +451,18 @@ class StompConnection:
                 self.is_woken = True
         self.poll()
 
+    def run_until(self, is_done: Callable[[], bool], timeout_s: float) -> bool:
+        """Wait until something is true; return False when the time is over before."""
+        deadline_s = self.clock.monotonic_s() + timeout_s
+        while not is_done():
+            left_s = deadline_s - self.clock.monotonic_s()
+            if left_s <= 0:
+                return False
+            self.wait(left_s)
+        return True
+
     def _wait_until(self, deadline_s: float, purpose: str, at_most_s: float = inf) -> None:
-        left_s = deadline_s - self._clock.monotonic_s()
+        left_s = deadline_s - self.clock.monotonic_s()
         if left_s <= 0:
             raise LinkLost(f"{self.name} did not {purpose}")
         self.wait(min(left_s, at_most_s))
@@ -478,7 +485,7 @@ class StompConnection:
         return LinkLost(self._end)
 
     def _keep_alive(self) -> None:
-        now_s = self._clock.monotonic_s()
+        now_s = self.clock.monotonic_s()
         # Why: Classic forgives nothing beyond what was agreed.
         if self._send_s and now_s - self._written_at_s > self._send_s / 3:
             self._write(b"\n")

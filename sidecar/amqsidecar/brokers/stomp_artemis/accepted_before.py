@@ -42,11 +42,7 @@ class Suspects:
         return True
 
     def accepted_with(self, held: Sequence[StompDelivery]) -> Accepted:
-        """Return what the next token names: these, and earlier ones that may still come.
-
-        Raises:
-            LinkLost: the connection is gone.
-        """
+        """Return what the next token names: these, and earlier ones that may still come."""
         if self._silenced:
             # Why a question: once it is answered, the broker has done what was sent before.
             self._connection.answers([self._connection.ask("BEGIN", [(b"transaction", b"sync")])])
@@ -74,9 +70,6 @@ class Suspects:
             held: what is here of it.
             made_by_others: how many of its messages STOMP did not make when `listed` was asked.
             listed: the numbers of these, but for what is left behind.
-
-        Raises:
-            LinkLost: the connection is gone.
         """
         numbers = self._numbers.get(name)
         if not numbers:

@@ -94,11 +94,7 @@ class StompCoreFetcher:
         self._look_at_s = 0.0
 
     def look(self) -> None:
-        """Release whole messages of other makers for reading; asks the broker at intervals.
-
-        Raises:
-            LinkLost: the connection is gone.
-        """
+        """Release whole messages of other makers for reading; asks the broker at intervals."""
         now_s = self._clock.monotonic_s()
         if now_s < self._look_at_s:
             return

@@ -77,7 +77,6 @@ class StompArtemisIntake:
 
         Raises:
             QueueRefused: one can't be read; it is named.
-            LinkLost: the connection is gone.
         """
         self._connection.poll()
         known = {one.queue for one in self._subscriptions.attached}
@@ -125,9 +124,6 @@ class StompArtemisIntake:
         """Return newly arrived messages in order; never blocks.
 
         It ends early with the message that makes them more than `TAKEN_BYTES_MAX`.
-
-        Raises:
-            LinkLost: the connection is gone.
         """
         self._connection.poll()
         self._sort()
@@ -217,9 +213,6 @@ class StompArtemisIntake:
 
         If the process dies inside, the broker has lost none, some or all of them; the token of the
         cycle names them all.
-
-        Raises:
-            LinkLost: the connection is gone.
         """
         self._acknowledge([one.arrived.ack for one in held])
         self._subscriptions.accepted(held)
@@ -254,11 +247,7 @@ class StompArtemisIntake:
     # What STOMP did not make
 
     def look(self) -> None:
-        """Release whole messages of other makers for reading; asks the broker at intervals.
-
-        Raises:
-            LinkLost: the connection is gone.
-        """
+        """Release whole messages of other makers for reading; asks the broker at intervals."""
         self._fetcher.look()
         self._connection.flush()
 

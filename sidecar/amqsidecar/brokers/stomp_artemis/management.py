@@ -86,20 +86,12 @@ class StompManagement(ArtemisQuestions):
                 self.ask(ManagementQuestion("broker", "deleteAddress", (name,)))
 
     def keep_alive(self) -> None:
-        """Answer the broker's heart-beats.
-
-        Raises:
-            LinkLost: the connection is gone.
-        """
+        """Answer the broker's heart-beats."""
         if self.is_usable:
             self._connection.poll()
 
     def ask_batch(self, questions: Sequence[ManagementQuestion]) -> list[ManagementAnswer]:
-        """Ask several things at once; the answers are in the order of the questions.
-
-        Raises:
-            LinkLost: the connection is gone.
-        """
+        """Ask several things at once; the answers are in the order of the questions."""
         connection = self._connection
         first = self._number
         self._number += len(questions)

@@ -144,11 +144,7 @@ class StompTokenWire(TokenWire[bytes]):
         self.connection.poll()
 
     def keep_alive(self) -> None:
-        """Answer the broker's heart-beats.
-
-        Raises:
-            LinkLost: the connection is gone.
-        """
+        """Answer the broker's heart-beats."""
         if not self.connection.errors:
             self.connection.poll()
 
@@ -201,11 +197,7 @@ class StompTokenWire(TokenWire[bytes]):
         self.drop([handle])
 
     def send_next(self, token: Token, transaction: Header) -> str:
-        """Send a token in a transaction; return the receipt that confirms it and all before it.
-
-        Raises:
-            LinkLost: the connection is gone.
-        """
+        """Send a token in a transaction; return the receipt that confirms it and all before it."""
         duplicate_id = (b"_AMQ_DUPL_ID", f"{token.lineage}:{token.cycle}".encode())
         headers = [*self._headers(), _PERSISTENT, transaction, duplicate_id]
         return self.connection.ask("SEND", headers, encode(token))

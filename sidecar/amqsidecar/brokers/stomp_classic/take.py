@@ -142,7 +142,6 @@ class StompClassicTake(StompClassicLook):
 
         Raises:
             BrokerRefused: the token queue can't be read.
-            LinkLost: the connection is gone.
         """
         super().__init__(connection, settings)
         self._token_queue = token_queue
@@ -226,11 +225,7 @@ class StompClassicTake(StompClassicLook):
         return tuple(reader.destination for reader in self._intake.readers)
 
     def receive(self, limit: int) -> list[Delivery]:
-        """Return new deliveries, in order for each origin.
-
-        Raises:
-            LinkLost: the connection is gone.
-        """
+        """Return new deliveries, in order for each origin."""
         self._connection.poll()
         self._route()
         return self._intake.receive(limit)
