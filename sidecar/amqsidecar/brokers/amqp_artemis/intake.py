@@ -56,11 +56,7 @@ class AmqpIntake(AheadIntake):
         self._too_large: Counter[Receiver] = Counter()
 
     def attach(self, queues: Sequence[IntakeQueue], prefetch: int) -> None:
-        """Read from these queues from now on, and only from these.
-
-        Raises:
-            QueueRefused: one can't be read; the message names it.
-        """
+        """Read from these queues from now on, and only from these."""
         self._ahead.sweep()
         wanted = frozenset(queues)
         for queue, receiver in list(self._receivers.items()):

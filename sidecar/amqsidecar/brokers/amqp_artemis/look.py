@@ -61,11 +61,7 @@ class ArtemisTrials(ArtemisAnswers):
         return self._refusals
 
     def would_leave(self, queue: IntakeQueue) -> tuple[LeftBehind, ...]:
-        """Return messages that the broker may be unable to convert; see `core_messages.py`.
-
-        Raises:
-            BrokerRefused: it does not answer, or the list shows a part of the queue, and none.
-        """
+        """Return messages that the broker may be unable to convert; see `core_messages.py`."""
         management, name = self._management, queue.destination.name.rpartition("::")[2]
         management.demand(
             "only users with the manage permission can see which messages the broker may be "
@@ -170,9 +166,6 @@ class AmqpArtemisLook(ArtemisSession):
 
         Messages that the broker would have to convert are not browsed (see `browse.py`);
         `left_behind` reports them.
-
-        Raises:
-            BrokerRefused: the user may not browse it.
         """
         routes, management = self._routes, self._management
         routes.note_intake(queue)

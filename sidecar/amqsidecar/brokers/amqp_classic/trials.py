@@ -68,11 +68,7 @@ class AmqpClassicTrials:
         return self._tried.empty(str(destination), None) or EMPTIED
 
     def expand(self, queues: Sequence[Destination]) -> tuple[Destination, ...]:
-        """Return the queues of these names and wildcards, of a wildcard those with messages only.
-
-        Raises:
-            BrokerRefused: the user may not read a wildcard.
-        """
+        """Return the queues of these names; of a wildcard those that hold messages."""
         found: dict[Destination, None] = {}
         for queue in queues:
             if is_wildcard(queue.name):
@@ -87,11 +83,7 @@ class AmqpClassicTrials:
         return None
 
     def would_leave(self, queue: IntakeQueue) -> tuple[LeftBehind, ...]:
-        """Return messages that a run would leave, without those that the broker shows to no client.
-
-        Raises:
-            BrokerRefused: the connector can't be tried, or a run would not read over it.
-        """
+        """Return messages that a run would leave, without those shown to no client."""
         transformer = self._find_transformer()
         counts: Counter[tuple[Destination, str]] = Counter()
         if transformer is Transformer.JMS:

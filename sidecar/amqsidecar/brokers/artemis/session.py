@@ -105,11 +105,7 @@ class ArtemisSettingsReader:
         self._management = management
 
     def address_settings(self, addresses: Sequence[str]) -> list[Mapping[str, Any]]:
-        """Return the broker's merged settings of each address, by its names; unset keys are absent.
-
-        Raises:
-            BrokerRefused: no permission to read settings; guessing defaults would decide wrongly.
-        """
+        """Return the merged settings of each address, by the broker's names; unset keys are absent."""
         management = self._management
         management.demand("{}; or name the rules in policy.source")
         questions = [
@@ -118,6 +114,7 @@ class ArtemisSettingsReader:
         found: list[Mapping[str, Any]] = []
         for name, answer in zip(addresses, management.ask_all(questions), strict=True):
             if not answer.is_ok or not answer.value:
+                # Why: guessing defaults would decide wrongly.
                 raise BrokerRefused(f"the settings of {name} can't be read: {answer.value}")
             found.append(json.loads(answer.value))
         return found
@@ -313,11 +310,7 @@ class ArtemisSession:
         return queue_counters(self._management, destinations, self._run)
 
     def discover(self) -> tuple[IntakeQueue, ...]:
-        """Return the dead-letter queues that the live broker has.
-
-        Raises:
-            DiscoveryRefused: this user may not ask.
-        """
+        """Return the dead-letter queues that the live broker has."""
         return self._routes.discover()
 
     def _make_unmanaged(self, destination: Destination) -> str | None:

@@ -120,9 +120,6 @@ class ArtemisAnswers:
 
         Args:
             settings_of: address to its merged settings.
-
-        Raises:
-            BrokerRefused: the user may not ask.
         """
         management = self._management
         management.demand()

@@ -47,11 +47,7 @@ class PairIntake(PairLook, Generic[W]):
         return None
 
     def attach(self, queues: Sequence[IntakeQueue], prefetch: int) -> None:
-        """Read from these queues from now on; each wire prefetches this many messages.
-
-        Raises:
-            QueueRefused: one can't be read over one of them; the error and its message name it.
-        """
+        """Read from these queues from now on; each wire prefetches this many messages."""
         self._queues, self._prefetch = tuple(queues), prefetch
         names = [one.destination for one in queues]
         self._turns.attach(names, self._pair_clock.monotonic_s())

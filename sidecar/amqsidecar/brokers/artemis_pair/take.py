@@ -62,10 +62,7 @@ class PairTake(PairIntake[TakeWire]):
     def commit_cycle(
         self, accepts: Sequence[Delivery], sends: Sequence[Resend], token: int
     ) -> None:
-        """Accept, send, and exchange the token in one transaction of the wire of these messages.
-
-        If the process dies inside, either all of it happened and the token is `token`, or none.
-        """
+        """Accept, send, and exchange the token in one transaction of the wire of these messages."""
         wire = self.wire_of(accepts, sends) or self._holder
         if wire is not self._holder:
             self._change_to(wire)

@@ -126,11 +126,7 @@ class CoreIntake:
     # Which queues
 
     def attach(self, queues: Sequence[IntakeQueue], prefetch: int) -> None:
-        """Read from these queues from now on, and only from these.
-
-        Raises:
-            QueueRefused: one can't be read; the message names it.
-        """
+        """Read from these queues from now on, and only from these."""
         self._drop_lost()
         self._prefetch = prefetch
         wanted = dict.fromkeys(queues)

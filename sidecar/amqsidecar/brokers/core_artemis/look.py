@@ -122,9 +122,6 @@ class CoreArtemisLook(ArtemisSession):
 
         What an AMQP client has made is not browsed, since the broker would convert it;
         `left_behind` reports it.
-
-        Raises:
-            BrokerRefused: the user may not browse it.
         """
         routes, management = self._routes, self._management
         routes.note_intake(queue)

@@ -98,11 +98,7 @@ class CoreTrials(ArtemisAnswers):
         return self._refusals
 
     def would_leave(self, queue: IntakeQueue) -> tuple[LeftBehind, ...]:
-        """Return what AMQP clients have made.
-
-        Raises:
-            BrokerRefused: the broker does not report it.
-        """
+        """Return what AMQP clients have made."""
         why = self._why_amqp_left() if self._selector else ""
         if why:
             self._management.demand(

@@ -31,12 +31,7 @@ class OpenWireLink:
         self._settings = settings
 
     def look(self) -> OpenWireLook:
-        """Connect and log in under a unique client id, which blocks no other connection.
-
-        Raises:
-            LinkLost: the broker can't be reached.
-            BrokerRefused: credentials, permissions or the OpenWire version.
-        """
+        """Connect and log in under a unique client id, which blocks no other connection."""
         with self._logged_in(
             f"{self._settings.client_id}-looks-{secrets.token_hex(6)}"
         ) as connection:

@@ -252,15 +252,7 @@ class OpenWireTake(OpenWireLook):
     def commit_cycle(
         self, accepts: Sequence[Delivery], sends: Sequence[Resend], token: int
     ) -> None:
-        """Accept, send, and exchange the token in one local transaction; durable when it returns.
-
-        If the process dies inside, either all of it happened and the token is `token`, or none.
-
-        Raises:
-            SendsRefused: nothing happened; the deliveries are still in hand.
-            CommitRefused: as above.
-            LinkLost: unknown whether it happened; the token shows it.
-        """
+        """Accept, send, and exchange the token in one local transaction; see the contract."""
         connection = self._connection
         held = self.token.take_for_commit().handle
         handles = self._consumers.in_hand(accepts)

@@ -73,11 +73,7 @@ class StompArtemisIntake:
     # Which queues
 
     def attach(self, queues: Sequence[IntakeQueue], prefetch: int) -> None:
-        """Read from these queues from now on, and only from these.
-
-        Raises:
-            QueueRefused: one can't be read; it is named.
-        """
+        """Read from these queues from now on, and only from these."""
         self._connection.poll()
         known = {one.queue for one in self._subscriptions.attached}
         self._prefetch = prefetch

@@ -85,11 +85,7 @@ class StompArtemisLook(ArtemisSession):
         return at_most if count is None else count
 
     def browse(self, queue: IntakeQueue, at_most: int) -> list[Delivery]:
-        """Refuse: STOMP can't look without taking.
-
-        Raises:
-            BrokerRefused: always.
-        """
+        """Refuse: STOMP can't look without taking."""
         raise BrokerRefused(
             f"over STOMP Artemis shows no message of {queue.destination.name} without handing it "
             f"out, so {at_most} can't be looked at: use an artemis:// URL for that"

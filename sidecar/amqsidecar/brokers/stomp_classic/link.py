@@ -32,12 +32,7 @@ class StompClassicLink:
         self._settings = settings
 
     def look(self) -> StompClassicLook:
-        """Connect and log in under a unique client id, which blocks no other connection.
-
-        Raises:
-            LinkLost: the broker can't be reached.
-            BrokerRefused: credentials, permissions or another product.
-        """
+        """Connect and log in under a unique client id, which blocks no other connection."""
         connection = self._connect(f"{self._settings.client_id}-looks-{secrets.token_hex(6)}")
         return StompClassicLook(connection, self._settings)
 

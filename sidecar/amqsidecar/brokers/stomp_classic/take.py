@@ -246,15 +246,7 @@ class StompClassicTake(StompClassicLook):
     def commit_cycle(
         self, accepts: Sequence[Delivery], sends: Sequence[Resend], token: int
     ) -> None:
-        """Accept, send, and exchange the token in one transaction; durable when it returns.
-
-        If the process dies inside, either all of it happened and the token is `token`, or none.
-
-        Raises:
-            SendsRefused: nothing happened; the deliveries are still in hand.
-            CommitRefused: as above.
-            LinkLost: unknown whether it happened; the token shows it.
-        """
+        """Accept, send, and exchange the token in one transaction; durable when it returns."""
         connection = self._connection
         held = self.token.take_for_commit().handle
         handles = in_hand(accepts)
