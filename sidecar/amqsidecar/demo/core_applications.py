@@ -10,8 +10,8 @@ from typing import Final
 from uuid import uuid1
 
 from amqsidecar.brokers.connection.credentials import NO_PASSWORD, Credentials
+from amqsidecar.brokers.connection.byte_stream import Waker
 from amqsidecar.brokers.connection.endpoint import Endpoint
-from amqsidecar.brokers.connection.waker import Waker
 from amqsidecar.brokers.core.connection import CoreConnection
 from amqsidecar.brokers.core.consumers import CoreDelivery
 from amqsidecar.brokers.core.refusal import QUEUE_EXISTS, CoreRefused

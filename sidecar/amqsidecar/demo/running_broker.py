@@ -10,7 +10,7 @@ from amqsidecar.brokers.classic.link_settings import ClassicLinkSettings
 from amqsidecar.brokers.connection.credentials import fixed_password
 from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.brokers.core_artemis.link import CoreArtemisLink
-from amqsidecar.brokers.core_artemis.settings import CoreArtemisSettings
+from amqsidecar.brokers.core_artemis.look import CoreArtemisSettings
 from amqsidecar.brokers.openwire.link import OpenWireLink
 from amqsidecar.clock import SystemClock
 from amqsidecar.config.broker_url import BrokerUrl

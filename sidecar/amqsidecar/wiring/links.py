@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Protocol, TypedDict
 from uuid import uuid4
 
 from amqsidecar.broker import BrokerKind, LookSession
-from amqsidecar.brokers.artemis.amqp_made import why_left_by_core
+from amqsidecar.brokers.artemis.left_behind import why_left_by_core
 from amqsidecar.brokers.classic.room import Rooms
 from amqsidecar.brokers.classic.statistics import AskStatistics
 from amqsidecar.brokers.connection.bearer_tokens import BearerTokens, token_in_file
 from amqsidecar.brokers.connection.credentials import Credentials, Password
 from amqsidecar.brokers.connection.endpoint import Endpoint
-from amqsidecar.brokers.stomp_classic.frame_limit import FrameLimit
+from amqsidecar.brokers.stomp_classic.settings import FrameLimit
 from amqsidecar.clock import Clock, SystemClock
 from amqsidecar.config.broker_url import BrokerUrl
 from amqsidecar.config.load import check_wire, has_amqp
@@ -236,7 +236,7 @@ class LinkMaker:
             return self._core_artemis(common, lambda: 'AMQP needs pip install "amqsidecar[amqp]"')
         from amqsidecar.brokers.amqp.knock import AmqpKnock  # noqa: PLC0415
         from amqsidecar.brokers.amqp_artemis.link import AmqpArtemisLink  # noqa: PLC0415
-        from amqsidecar.brokers.amqp_artemis.settings import AmqpArtemisSettings  # noqa: PLC0415
+        from amqsidecar.brokers.amqp_artemis.look import AmqpArtemisSettings  # noqa: PLC0415
         from amqsidecar.brokers.artemis_pair.link import ArtemisPairLink  # noqa: PLC0415
         from amqsidecar.brokers.artemis_pair.second_wire import (  # noqa: PLC0415
             SecondWire,
@@ -256,7 +256,7 @@ class LinkMaker:
         self, common: _Common, why_amqp_left: Callable[[], str] = why_left_by_core
     ) -> "CoreArtemisLink":
         from amqsidecar.brokers.core_artemis.link import CoreArtemisLink  # noqa: PLC0415
-        from amqsidecar.brokers.core_artemis.settings import CoreArtemisSettings  # noqa: PLC0415
+        from amqsidecar.brokers.core_artemis.look import CoreArtemisSettings  # noqa: PLC0415
 
         return CoreArtemisLink(
             CoreArtemisSettings(why_amqp_left=why_amqp_left, **self._of_artemis(common))
@@ -264,13 +264,13 @@ class LinkMaker:
 
     def _amqp_artemis(self, common: _Common) -> "AmqpArtemisLink":
         from amqsidecar.brokers.amqp_artemis.link import AmqpArtemisLink  # noqa: PLC0415
-        from amqsidecar.brokers.amqp_artemis.settings import AmqpArtemisSettings  # noqa: PLC0415
+        from amqsidecar.brokers.amqp_artemis.look import AmqpArtemisSettings  # noqa: PLC0415
 
         return AmqpArtemisLink(AmqpArtemisSettings(**self._of_artemis(common)))
 
     def _amqp_classic(self, common: _Common) -> ExaminedLink:
         from amqsidecar.brokers.amqp_classic.link import AmqpClassicLink  # noqa: PLC0415
-        from amqsidecar.brokers.amqp_classic.settings import AmqpClassicSettings  # noqa: PLC0415
+        from amqsidecar.brokers.amqp_classic.look import AmqpClassicSettings  # noqa: PLC0415
 
         intake = self._config.intake
         return AmqpClassicLink(
@@ -298,7 +298,7 @@ class LinkMaker:
 
     def _stomp_artemis(self, common: _Common) -> ExaminedLink:
         from amqsidecar.brokers.stomp_artemis.link import StompArtemisLink  # noqa: PLC0415
-        from amqsidecar.brokers.stomp_artemis.settings import StompArtemisSettings  # noqa: PLC0415
+        from amqsidecar.brokers.stomp_artemis.look import StompArtemisSettings  # noqa: PLC0415
 
         if self._config.store.is_shared:
             # Why: Artemis acknowledges over STOMP after the commit, one by one. What was committed

@@ -13,7 +13,7 @@ from proton import Message, byte, symbol
 from amqsidecar.broker import BrokerKind, Delivery, IntakeQueue, Resend, TakeSession
 from amqsidecar.brokers.amqp.links import AmqpDelivery
 from amqsidecar.brokers.amqp_artemis.link import AmqpArtemisLink
-from amqsidecar.brokers.amqp_artemis.settings import AmqpArtemisSettings
+from amqsidecar.brokers.amqp_artemis.look import AmqpArtemisSettings
 from amqsidecar.brokers.amqp_artemis.take import AmqpArtemisTake
 from amqsidecar.clock import SystemClock
 from amqsidecar.engine.judging.send_rules import SendRules

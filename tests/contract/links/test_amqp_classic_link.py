@@ -10,7 +10,7 @@ from amqsidecar.broker import Delivery, IntakeQueue
 from amqsidecar.brokers.amqp.links import Receiver
 from amqsidecar.brokers.amqp_classic import take as amqp_classic_take
 from amqsidecar.brokers.amqp_classic.link import AmqpClassicLink
-from amqsidecar.brokers.amqp_classic.settings import AmqpClassicSettings
+from amqsidecar.brokers.amqp_classic.look import AmqpClassicSettings
 from amqsidecar.brokers.amqp_classic.take import AmqpClassicTake
 from amqsidecar.clock import SystemClock
 from amqsidecar.engine.judging.dead_letter_names import DeadLetterNames

@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 
 from amqsidecar.broker import Delivery, TakeSession
-from amqsidecar.brokers.artemis.amqp_made import REASON
+from amqsidecar.brokers.artemis.left_behind import MADE_BY_AMQP_REASON
 from amqsidecar.brokers.artemis_pair import turns
 from amqsidecar.brokers.artemis_pair.second_wire import SecondWireMemory
 from amqsidecar.brokers.artemis_pair.take import PairTake
@@ -105,7 +105,7 @@ def test_an_acceptor_without_amqp_is_asked_once_and_served_over_core_alone(uniqu
             session.commit_cycle([], [], 1)
             session.attach([harness.intake()], 10)
             [left] = session.left_behind()
-            assert (left.reason, left.count) == (REASON, 1)
+            assert (left.reason, left.count) == (MADE_BY_AMQP_REASON, 1)
             assert "add AMQP to the protocols of the acceptor" in left.meaning
         asked_at_s = memory.again_at_s
         with closing(link.look()) as look:

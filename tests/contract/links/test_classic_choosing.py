@@ -233,7 +233,7 @@ def test_messages_out_of_reach_are_not_called_gone(
 ) -> None:
     """Behind more than the sidecar holds, or than the broker has memory for."""
     if not is_narrow:
-        monkeypatch.setattr("amqsidecar.brokers.classic.choice.REACH_BYTES", 2_000_000)
+        monkeypatch.setattr("amqsidecar.brokers.openwire.consumers.REACH_BYTES", 2_000_000)
     final = queue(f"narrow.{unique}" if is_narrow else unique)
     fill(other, final.name, 4_000)
     with closing(open_with_token(harness)) as link:

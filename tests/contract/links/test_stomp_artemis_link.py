@@ -13,7 +13,7 @@ import pytest
 from proton import Message
 
 from amqsidecar.broker import Delivery, Link, TakeSession
-from amqsidecar.brokers.artemis.stuck_messages import REASON as STUCK
+from amqsidecar.brokers.artemis.left_behind import STUCK
 from amqsidecar.brokers.stomp_artemis.management import REPLY_PREFIX
 from amqsidecar.brokers.stomp_artemis.take import StompArtemisTake
 from amqsidecar.engine import crash_points

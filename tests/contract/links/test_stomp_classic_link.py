@@ -20,9 +20,8 @@ from amqsidecar.brokers.openwire.link import OpenWireLink
 from amqsidecar.brokers.stomp_classic import consumers as stomp_classic_consumers
 from amqsidecar.brokers.stomp_classic import look, trials
 from amqsidecar.brokers.stomp_classic import look as stomp_classic_look
-from amqsidecar.brokers.stomp_classic.frame_limit import FrameLimit
 from amqsidecar.brokers.stomp_classic.link import StompClassicLink
-from amqsidecar.brokers.stomp_classic.settings import StompClassicSettings
+from amqsidecar.brokers.stomp_classic.settings import FrameLimit, StompClassicSettings
 from amqsidecar.brokers.stomp_classic.take import StompClassicTake
 from amqsidecar.clock import SystemClock
 from amqsidecar.errors import LinkLost, QueueRefused, SendsRefused

@@ -12,8 +12,8 @@ import pytest
 
 from amqsidecar.brokers.amqp.connection import AmqpConnection
 from amqsidecar.brokers.amqp_artemis.management import ArtemisManagement
+from amqsidecar.brokers.artemis.left_behind import StuckMessages
 from amqsidecar.brokers.artemis.management import ManagementQuestion
-from amqsidecar.brokers.artemis.stuck_messages import StuckMessages
 from amqsidecar.clock import SystemClock
 from amqsidecar.model.destination import queue
 from support.brokers.real import ArtemisBroker

@@ -23,7 +23,7 @@ from playwright.sync_api import expect
 from amqsidecar.brokers.artemis.management import ManagementQuestion
 from amqsidecar.brokers.classic.link_settings import ClassicLinkSettings
 from amqsidecar.brokers.core_artemis.link import CoreArtemisLink
-from amqsidecar.brokers.core_artemis.settings import CoreArtemisSettings
+from amqsidecar.brokers.core_artemis.look import CoreArtemisSettings
 from amqsidecar.brokers.openwire.link import OpenWireLink
 from amqsidecar.clock import SystemClock
 from support.brokers.real import ArtemisBroker, ClassicBroker

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from amqsidecar.brokers.amqp_artemis.link import AmqpArtemisLink
-from amqsidecar.brokers.amqp_artemis.settings import AmqpArtemisSettings
+from amqsidecar.brokers.amqp_artemis.look import AmqpArtemisSettings
 from amqsidecar.brokers.classic.link_settings import ClassicLinkSettings
 from amqsidecar.brokers.openwire.link import OpenWireLink
 from amqsidecar.clock import SystemClock

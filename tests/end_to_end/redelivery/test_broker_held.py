@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from amqsidecar.brokers.amqp_artemis.link import AmqpArtemisLink
-from amqsidecar.brokers.amqp_artemis.settings import AmqpArtemisSettings
+from amqsidecar.brokers.amqp_artemis.look import AmqpArtemisSettings
 from amqsidecar.clock import SystemClock
 from amqsidecar.model.destination import queue
 from amqsidecar.wiring.app import CRASH_POINT_VARIABLE

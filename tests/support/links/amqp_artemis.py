@@ -9,7 +9,7 @@ from amqsidecar.broker import LookSession
 from amqsidecar.brokers.amqp.connection import AmqpConnection
 from amqsidecar.brokers.amqp.links import Receiver, Sender, is_answered, refusal_words
 from amqsidecar.brokers.amqp_artemis.link import AmqpArtemisLink
-from amqsidecar.brokers.amqp_artemis.settings import AmqpArtemisSettings
+from amqsidecar.brokers.amqp_artemis.look import AmqpArtemisSettings
 from amqsidecar.brokers.amqp_artemis.take import AmqpArtemisTake
 from amqsidecar.clock import SystemClock
 from support.brokers.real import spoken

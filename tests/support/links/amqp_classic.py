@@ -8,7 +8,7 @@ from amqsidecar.broker import IntakeQueue, LookSession
 from amqsidecar.brokers.amqp.connection import AmqpConnection
 from amqsidecar.brokers.amqp.links import Receiver, Sender, is_answered, refusal_words
 from amqsidecar.brokers.amqp_classic.link import AmqpClassicLink
-from amqsidecar.brokers.amqp_classic.settings import AmqpClassicSettings
+from amqsidecar.brokers.amqp_classic.look import AmqpClassicSettings
 from amqsidecar.brokers.amqp_classic.take import AmqpClassicTake
 from amqsidecar.clock import SystemClock
 from amqsidecar.engine.judging.dead_letter_names import DeadLetterNames

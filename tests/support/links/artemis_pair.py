@@ -8,12 +8,12 @@ from typing import Any
 from amqsidecar.broker import LookSession
 from amqsidecar.brokers.amqp.knock import AmqpKnock
 from amqsidecar.brokers.amqp_artemis.link import AmqpArtemisLink
-from amqsidecar.brokers.amqp_artemis.settings import AmqpArtemisSettings
+from amqsidecar.brokers.amqp_artemis.look import AmqpArtemisSettings
 from amqsidecar.brokers.artemis_pair.link import ArtemisPairLink
 from amqsidecar.brokers.artemis_pair.second_wire import SecondWire, SecondWireMemory
 from amqsidecar.brokers.artemis_pair.take import PairTake
 from amqsidecar.brokers.core_artemis.link import CoreArtemisLink
-from amqsidecar.brokers.core_artemis.settings import CoreArtemisSettings
+from amqsidecar.brokers.core_artemis.look import CoreArtemisSettings
 from amqsidecar.clock import SystemClock
 from amqsidecar.model.resend_effect import ResendEffect
 from support.brokers.real import Broker

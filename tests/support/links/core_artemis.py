@@ -6,11 +6,11 @@ from io import BytesIO
 from uuid import uuid1
 
 from amqsidecar.broker import LookSession
-from amqsidecar.brokers.artemis.amqp_made import MADE_BY_OTHERS
+from amqsidecar.brokers.artemis.left_behind import MADE_BY_OTHERS
 from amqsidecar.brokers.core.consumers import CoreDelivery
 from amqsidecar.brokers.core.session import is_forced
 from amqsidecar.brokers.core_artemis.link import CoreArtemisLink
-from amqsidecar.brokers.core_artemis.settings import CoreArtemisSettings
+from amqsidecar.brokers.core_artemis.look import CoreArtemisSettings
 from amqsidecar.brokers.core_artemis.take import CoreArtemisTake
 from amqsidecar.clock import SystemClock
 from amqsidecar.engine.crash_points import CrashPoint, no_crash

@@ -9,14 +9,14 @@ from proton import Message
 
 from amqsidecar.broker import Delivery, Link
 from amqsidecar.brokers.amqp_artemis.link import AmqpArtemisLink
-from amqsidecar.brokers.amqp_artemis.settings import AmqpArtemisSettings
+from amqsidecar.brokers.amqp_artemis.look import AmqpArtemisSettings
 from amqsidecar.brokers.amqp_artemis.take import AmqpArtemisTake
 from amqsidecar.brokers.artemis_pair.take import PairTake
 from amqsidecar.brokers.core_artemis.link import CoreArtemisLink
-from amqsidecar.brokers.core_artemis.settings import CoreArtemisSettings
+from amqsidecar.brokers.core_artemis.look import CoreArtemisSettings
 from amqsidecar.brokers.core_artemis.take import CoreArtemisTake
 from amqsidecar.brokers.stomp_artemis.link import StompArtemisLink
-from amqsidecar.brokers.stomp_artemis.settings import StompArtemisSettings
+from amqsidecar.brokers.stomp_artemis.look import StompArtemisSettings
 from amqsidecar.brokers.stomp_artemis.take import StompArtemisTake
 from amqsidecar.clock import SystemClock
 from amqsidecar.model.destination import Destination

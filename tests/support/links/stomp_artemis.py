@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from amqsidecar.broker import LookSession
 from amqsidecar.brokers.artemis.management import ManagementQuestion
 from amqsidecar.brokers.stomp_artemis.link import StompArtemisLink
-from amqsidecar.brokers.stomp_artemis.settings import StompArtemisSettings
+from amqsidecar.brokers.stomp_artemis.look import StompArtemisSettings
 from amqsidecar.brokers.stomp_artemis.take import StompArtemisTake
 from amqsidecar.clock import SystemClock
 from amqsidecar.engine.crash_points import CrashPoint, no_crash
@@ -98,7 +98,7 @@ class StompArtemisHarness(ArtemisHarness):
         """Restart the broker if it keeps dead letters that no consumer has in hand.
 
         Quirk (Artemis 2.44): of what a STOMP connection had in hand that died, it may count the
-        first message as handed out until it is restarted (`brokers/artemis/stuck_messages.py`).
+        first message as handed out until it is restarted (`brokers/artemis/left_behind.py`).
         This is its own word: it has handed out more than all consumers have.
         """
         resource = f"queue.{self.dead_letter_queue}"

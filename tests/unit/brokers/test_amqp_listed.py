@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from amqsidecar.brokers.amqp_artemis.core_messages import LISTED_MAX, Listed
-from amqsidecar.brokers.artemis.amqp_made import MADE_BY_AMQP
+from amqsidecar.brokers.artemis.left_behind import MADE_BY_AMQP
 from amqsidecar.brokers.artemis.management import ManagementAnswer
 from amqsidecar.formats.amqp_artemis_message import CORE_NUMBER
 from amqsidecar.model.destination import queue

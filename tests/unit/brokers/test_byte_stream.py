@@ -8,8 +8,7 @@ from contextlib import closing, suppress
 
 import pytest
 
-from amqsidecar.brokers.connection.byte_stream import ByteStream
-from amqsidecar.brokers.connection.waker import Waker
+from amqsidecar.brokers.connection.byte_stream import ByteStream, Waker
 from amqsidecar.errors import BrokerRefused, LinkLost
 from support.brokers.loopback import at_loopback
 from support.virtual_clock import VirtualClock

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from amqsidecar.brokers.connection.pieces import LARGE_BYTES, joined
+from amqsidecar.brokers.connection.byte_stream import LARGE_BYTES, joined
 from amqsidecar.formats import openwire_codec as codec
 from amqsidecar.formats import stomp_frame
 from amqsidecar.formats.openwire_dead_letter import read_dead_letter

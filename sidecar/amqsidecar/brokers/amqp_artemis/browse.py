@@ -12,7 +12,7 @@ from amqsidecar.broker import (
 )
 from amqsidecar.brokers.amqp.connection import AmqpConnection
 from amqsidecar.brokers.amqp.links import AmqpDelivery, Receiver
-from amqsidecar.brokers.artemis.amqp_made import MADE_BY_AMQP
+from amqsidecar.brokers.artemis.left_behind import MADE_BY_AMQP
 from amqsidecar.errors import BrokerRefused, LinkLost
 from amqsidecar.formats.amqp_artemis_message import ENCODING, read_provenance
 from amqsidecar.formats.artemis_properties import OriginReader

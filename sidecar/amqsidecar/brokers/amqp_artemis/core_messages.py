@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from amqsidecar.broker import IntakeQueue
-from amqsidecar.brokers.artemis.amqp_made import MADE_BY_AMQP, MADE_BY_OTHERS
+from amqsidecar.brokers.artemis.left_behind import MADE_BY_AMQP, MADE_BY_OTHERS
 from amqsidecar.brokers.artemis.management import ManagementAnswer, ManagementQuestion
 from amqsidecar.brokers.selectors import both, quoted
 from amqsidecar.formats.amqp_artemis_message import CORE_NUMBER, core_number

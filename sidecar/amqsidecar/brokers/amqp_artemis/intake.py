@@ -17,8 +17,7 @@ from amqsidecar.brokers.amqp_artemis.core_messages import (
     list_of_others,
 )
 from amqsidecar.brokers.amqp_artemis.management import ArtemisManagement
-from amqsidecar.brokers.artemis.amqp_made import MADE_BY_AMQP
-from amqsidecar.brokers.artemis.too_large import left_too_large
+from amqsidecar.brokers.artemis.left_behind import MADE_BY_AMQP, left_too_large
 from amqsidecar.brokers.selectors import both, quoted
 from amqsidecar.errors import QueueRefused
 from amqsidecar.formats.amqp_artemis_message import ENCODING, is_cut, read_provenance

@@ -21,11 +21,11 @@ from amqsidecar.brokers.amqp.transaction import Coordinator
 from amqsidecar.brokers.amqp_artemis.look import (
     AmqpArtemisLook,
     AmqpArtemisOpened,
+    AmqpArtemisSettings,
 )
 from amqsidecar.brokers.amqp_artemis.management import ArtemisManagement
-from amqsidecar.brokers.amqp_artemis.settings import AmqpArtemisSettings
 from amqsidecar.brokers.amqp_artemis.take import AmqpArtemisMove, AmqpArtemisTake
-from amqsidecar.brokers.artemis.meeting import meeting
+from amqsidecar.brokers.artemis.trials import meeting
 from amqsidecar.errors import BrokerRefused
 
 

@@ -1,5 +1,6 @@
 """What a link to Artemis over AMQP can do that was opened only to look."""
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from amqsidecar.broker import BrokerDescription, BrokerKind, Delivery, IntakeQueue
@@ -9,8 +10,8 @@ from amqsidecar.brokers.amqp.trials import AmqpTrials
 from amqsidecar.brokers.amqp_artemis.browse import BROWSABLE, browse_convertible
 from amqsidecar.brokers.amqp_artemis.core_messages import LISTED_MAX, Listed, list_of_others
 from amqsidecar.brokers.amqp_artemis.management import ArtemisManagement
-from amqsidecar.brokers.amqp_artemis.settings import AmqpArtemisSettings
-from amqsidecar.brokers.artemis.amqp_made import MADE_BY_AMQP
+from amqsidecar.brokers.artemis.left_behind import MADE_BY_AMQP
+from amqsidecar.brokers.artemis.link_settings import ArtemisLinkSettings
 from amqsidecar.brokers.artemis.listing import list_messages
 from amqsidecar.brokers.artemis.session import ArtemisSession
 from amqsidecar.brokers.artemis.trials import EMPTIED, ArtemisAnswers
@@ -20,6 +21,17 @@ from amqsidecar.formats.amqp_artemis_message import ENCODING
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.left_behind import LeftBehind
 from amqsidecar.trials import TrialFeatures
+
+
+@dataclass(frozen=True, kw_only=True)
+class AmqpArtemisSettings(ArtemisLinkSettings):
+    """Settings of an `AmqpArtemisLink`.
+
+    Attributes:
+        is_own_only: only what AMQP clients have made is read.
+    """
+
+    is_own_only: bool = False
 
 
 class ArtemisTrials(ArtemisAnswers):

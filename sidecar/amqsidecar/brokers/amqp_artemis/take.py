@@ -14,11 +14,11 @@ from amqsidecar.brokers.amqp_artemis.intake import AmqpIntake
 from amqsidecar.brokers.amqp_artemis.look import (
     AmqpArtemisLook,
     AmqpArtemisOpened,
+    AmqpArtemisSettings,
 )
-from amqsidecar.brokers.amqp_artemis.settings import AmqpArtemisSettings
-from amqsidecar.brokers.artemis.chosen import ChosenMessages, selected
-from amqsidecar.brokers.artemis.meeting import Meeting
+from amqsidecar.brokers.artemis.management import ChosenMessages, selected
 from amqsidecar.brokers.artemis.queue_watch import BINDING_SELECTOR, NOTIFICATIONS
+from amqsidecar.brokers.artemis.trials import Meeting
 from amqsidecar.brokers.token_queue import TokenQueue
 from amqsidecar.errors import UndecodableMessage
 from amqsidecar.formats import amqp_sections as amqp

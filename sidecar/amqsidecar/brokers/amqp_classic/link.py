@@ -17,8 +17,7 @@ from uuid import uuid4
 from amqsidecar.broker import MoveSession
 from amqsidecar.brokers.amqp.connection import AmqpConnection
 from amqsidecar.brokers.amqp.parts import AmqpParts
-from amqsidecar.brokers.amqp_classic.look import AmqpClassicLook
-from amqsidecar.brokers.amqp_classic.settings import AmqpClassicSettings
+from amqsidecar.brokers.amqp_classic.look import AmqpClassicLook, AmqpClassicSettings
 from amqsidecar.brokers.amqp_classic.take import AmqpClassicTake
 from amqsidecar.engine.broker_held_queues import refuse_to_move
 from amqsidecar.errors import (

@@ -5,6 +5,7 @@ Source: ActiveMQ Classic, StatisticsBroker.send.
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import count
 from typing import Final
@@ -18,8 +19,8 @@ from amqsidecar.brokers.amqp.parts import AmqpParts
 from amqsidecar.brokers.amqp.trials import AmqpTrials
 from amqsidecar.brokers.amqp_classic.browse import COUNT_MAX, Browser
 from amqsidecar.brokers.amqp_classic.probe import find_transformer
-from amqsidecar.brokers.amqp_classic.settings import AmqpClassicSettings
 from amqsidecar.brokers.amqp_classic.trials import AmqpClassicTrials
+from amqsidecar.brokers.amqp_classic.watch import OriginNames
 from amqsidecar.brokers.classic.consumers import await_heard
 from amqsidecar.brokers.classic.foreign_tokens import (
     BROWSED_MAX,
@@ -27,6 +28,7 @@ from amqsidecar.brokers.classic.foreign_tokens import (
     TOKENS_ONLY,
     BrowsedToken,
 )
+from amqsidecar.brokers.classic.link_settings import ClassicLinkSettings
 from amqsidecar.brokers.classic.queues import is_wildcard, pattern_of
 from amqsidecar.brokers.classic.session import ClassicSession
 from amqsidecar.brokers.classic.statistics import (
@@ -49,9 +51,26 @@ from amqsidecar.formats.amqp_classic_message import (
     take_apart,
 )
 from amqsidecar.model.destination import Destination
-from amqsidecar.model.left_behind import LeftBehind
+from amqsidecar.model.left_behind import LeftBehind, Loss
 from amqsidecar.model.provenance import Provenance
 from amqsidecar.model.sidecar_names import PROPERTY_RULES_DIGEST
+
+
+@dataclass(frozen=True, kw_only=True)
+class AmqpClassicSettings(ClassicLinkSettings):
+    """Settings of an `AmqpClassicLink`.
+
+    Attributes:
+        names: where the messages of a dead-letter queue died, unless `IntakeQueue.origin` says.
+        amqp_producers_only: read only what AMQP applications have made, where the connector keeps
+            such messages whole and no others.
+        allowed_losses: what messages may lose; only `Loss.BODY_TYPE` acts.
+    """
+
+    names: OriginNames
+    amqp_producers_only: bool = False
+    allowed_losses: frozenset[Loss] = frozenset()
+
 
 _CREDIT = 1_000
 

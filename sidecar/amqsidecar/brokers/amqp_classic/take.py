@@ -13,9 +13,8 @@ from amqsidecar.brokers.amqp.token import AmqpTokenWire
 from amqsidecar.brokers.amqp.transaction import Coordinator
 from amqsidecar.brokers.amqp_classic.browse import COUNT_MAX, BrowsedQueues
 from amqsidecar.brokers.amqp_classic.intake import MEANINGS, NOT_AMQP_MADE, OTHERS, ClassicIntake
-from amqsidecar.brokers.amqp_classic.look import BATCH, AmqpClassicLook
+from amqsidecar.brokers.amqp_classic.look import BATCH, AmqpClassicLook, AmqpClassicSettings
 from amqsidecar.brokers.amqp_classic.probe import Transformer, find_transformer
-from amqsidecar.brokers.amqp_classic.settings import AmqpClassicSettings
 from amqsidecar.brokers.amqp_classic.watch import NO_ORIGIN, ClassicWatch
 from amqsidecar.brokers.classic.queues import is_wildcard
 from amqsidecar.brokers.token_queue import TokenQueue

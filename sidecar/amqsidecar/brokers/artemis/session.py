@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from amqsidecar.broker import BrokerDescription, Features, IntakeQueue, Resend
+from amqsidecar.brokers.artemis.left_behind import StuckMessages
 from amqsidecar.brokers.artemis.link_settings import ArtemisLinkSettings
 from amqsidecar.brokers.artemis.management import (
     ArtemisQuestions,
@@ -14,7 +15,6 @@ from amqsidecar.brokers.artemis.management import (
 )
 from amqsidecar.brokers.artemis.routes import ArtemisRoutes, expires_by_itself
 from amqsidecar.brokers.artemis.schedule import ArtemisSchedule
-from amqsidecar.brokers.artemis.stuck_messages import StuckMessages
 from amqsidecar.brokers.sends_ahead import Misrouted
 from amqsidecar.clock import Clock
 from amqsidecar.engine.recovery import TOKEN_QUEUE_PREFIX, is_examiner
@@ -105,7 +105,7 @@ class ArtemisSettingsReader:
         self._management = management
 
     def address_settings(self, addresses: Sequence[str]) -> list[Mapping[str, Any]]:
-        """Return the merged settings of each address, by the broker's names; unset keys are absent."""
+        """Return the merged settings of each address, by the broker's names; unset = absent."""
         management = self._management
         management.demand("{}; or name the rules in policy.source")
         questions = [

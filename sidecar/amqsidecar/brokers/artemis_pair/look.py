@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 
 from amqsidecar.broker import BrokerDescription, Delivery, Features, IntakeQueue, Resend
-from amqsidecar.brokers.artemis.stuck_messages import REASON as STUCK
+from amqsidecar.brokers.artemis.left_behind import STUCK
 from amqsidecar.brokers.artemis_pair.wire import LookWire, close_both
 from amqsidecar.clock import Clock
 from amqsidecar.model.destination import Destination

@@ -1,8 +1,9 @@
 """The bytes to and from one broker, for one thread: buffered writes, waits, signs of life."""
 
 import selectors
+import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Final
 
@@ -13,11 +14,53 @@ from amqsidecar.brokers.connection.broker_socket import (
     speaks_tls,
 )
 from amqsidecar.brokers.connection.endpoint import Endpoint
-from amqsidecar.brokers.connection.pieces import LARGE_BYTES, joined
 from amqsidecar.brokers.connection.silence import Patience, Silence, reset
-from amqsidecar.brokers.connection.waker import Waker
 from amqsidecar.clock import Clock
 from amqsidecar.errors import LinkLost
+
+
+class Waker:
+    """Ends a `select` of another thread."""
+
+    def __init__(self) -> None:
+        self._sender, self.receiver = socket.socketpair()
+        self._sender.setblocking(False)
+        self.receiver.setblocking(False)
+
+    def wake(self) -> None:
+        """Make the receiver readable; for any thread, never raises."""
+        with suppress(OSError):
+            self._sender.send(b"\0")
+
+    def reset(self) -> None:
+        """Make the receiver unreadable."""
+        with suppress(OSError):
+            self.receiver.recv(4096)
+
+    def close(self) -> None:
+        """Close both ends; safe to call twice."""
+        self._sender.close()
+        self.receiver.close()
+
+
+LARGE_BYTES: Final = 1 << 16
+"""From here on a write of its own costs less than a copy."""
+
+
+def joined(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the same bytes in order: small neighbours together, each large piece as it is."""
+    small: list[bytes] = []
+    for piece in pieces:
+        if len(piece) < LARGE_BYTES:
+            small.append(piece)
+            continue
+        if small:
+            yield b"".join(small)
+            small.clear()
+        yield piece
+    if small:
+        yield b"".join(small)
+
 
 ANSWER_TIMEOUT_S: Final = 60.0
 """Maximum wait for an answer, or until the broker reads."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from amqsidecar.broker import Delivery, IntakeQueue
-from amqsidecar.brokers.artemis.too_large import left_too_large
+from amqsidecar.brokers.artemis.left_behind import left_too_large
 from amqsidecar.brokers.core.consumers import CoreDelivery
 from amqsidecar.brokers.core.refusal import QUEUE_MISSING, CoreRefused
 from amqsidecar.brokers.core.session import CoreAcknowledgement, CoreSession, is_forced

@@ -15,17 +15,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from uuid import uuid4
 
-from amqsidecar.brokers.artemis.meeting import meeting
+from amqsidecar.brokers.artemis.trials import meeting
 from amqsidecar.brokers.core.connection import CoreConnection
 from amqsidecar.brokers.core.refusal import CoreRefused
 from amqsidecar.brokers.core.session import CoreSession
 from amqsidecar.brokers.core_artemis.look import (
     CoreArtemisLook,
     CoreArtemisOpened,
+    CoreArtemisSettings,
     hang_up,
 )
 from amqsidecar.brokers.core_artemis.management import CoreManagement
-from amqsidecar.brokers.core_artemis.settings import CoreArtemisSettings
 from amqsidecar.brokers.core_artemis.take import CoreArtemisMove, CoreArtemisTake
 from amqsidecar.errors import BrokerRefused
 

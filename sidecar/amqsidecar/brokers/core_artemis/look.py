@@ -2,10 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from amqsidecar.broker import BrokerDescription, BrokerKind, Delivery, IntakeQueue
-from amqsidecar.brokers.artemis.amqp_made import left_amqp_made
+from amqsidecar.brokers.artemis.left_behind import MADE_BY_OTHERS, left_amqp_made, why_left_by_core
+from amqsidecar.brokers.artemis.link_settings import ArtemisLinkSettings
 from amqsidecar.brokers.artemis.listing import list_messages
 from amqsidecar.brokers.artemis.management import ManagementQuestion
 from amqsidecar.brokers.artemis.session import ArtemisSession
@@ -14,7 +16,6 @@ from amqsidecar.brokers.core.refusal import CoreRefused
 from amqsidecar.brokers.core.session import CoreSession
 from amqsidecar.brokers.core_artemis.browse import browse_core
 from amqsidecar.brokers.core_artemis.management import CoreManagement
-from amqsidecar.brokers.core_artemis.settings import CoreArtemisSettings
 from amqsidecar.brokers.core_artemis.trials import CoreTrials
 from amqsidecar.brokers.selectors import both, of_redelivery_ids
 from amqsidecar.errors import LinkLost
@@ -22,6 +23,20 @@ from amqsidecar.formats.core.primitives import CoreProtocolError
 from amqsidecar.formats.core_artemis_message import ENCODING
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.left_behind import LeftBehind
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoreArtemisSettings(ArtemisLinkSettings):
+    """Settings of a `CoreArtemisLink`.
+
+    Attributes:
+        selector: of what may be read; what it leaves is reported. "" = everything.
+        why_amqp_left: returns why messages of AMQP clients stay; raises LinkLost where another
+            link would take them by now.
+    """
+
+    selector: str = MADE_BY_OTHERS
+    why_amqp_left: Callable[[], str] = why_left_by_core
 
 
 class CoreArtemisOpened(NamedTuple):

@@ -5,17 +5,17 @@ from collections.abc import Iterator, Sequence
 from uuid import uuid4
 
 from amqsidecar.broker import Delivery, Features, IntakeQueue, Resend
-from amqsidecar.brokers.artemis.chosen import ChosenMessages, selected
-from amqsidecar.brokers.artemis.meeting import Meeting
+from amqsidecar.brokers.artemis.management import ChosenMessages, selected
 from amqsidecar.brokers.artemis.queue_watch import BINDING_SELECTOR, NOTIFICATIONS
+from amqsidecar.brokers.artemis.trials import Meeting
 from amqsidecar.brokers.core.refusal import QUEUE_EXISTS, CoreRefused
 from amqsidecar.brokers.core.session import NO_CONSUMER, CoreSession
 from amqsidecar.brokers.core_artemis.intake import CoreIntake
 from amqsidecar.brokers.core_artemis.look import (
     CoreArtemisLook,
     CoreArtemisOpened,
+    CoreArtemisSettings,
 )
-from amqsidecar.brokers.core_artemis.settings import CoreArtemisSettings
 from amqsidecar.brokers.core_artemis.targets import CoreTargets
 from amqsidecar.brokers.core_artemis.token import CoreTokenWire
 from amqsidecar.brokers.core_artemis.transaction import CoreCycle, CoreMoves, CoreTools

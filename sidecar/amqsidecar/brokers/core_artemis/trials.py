@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from amqsidecar.broker import IntakeQueue
-from amqsidecar.brokers.artemis.amqp_made import left_amqp_made
+from amqsidecar.brokers.artemis.left_behind import left_amqp_made
 from amqsidecar.brokers.artemis.trials import EMPTIED, ArtemisAnswers
 from amqsidecar.brokers.core.connection import CoreConnection
 from amqsidecar.brokers.core.refusal import QUEUE_MISSING, CoreRefused

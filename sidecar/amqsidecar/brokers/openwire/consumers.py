@@ -4,11 +4,11 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
+from typing import Final
 
 from typing_extensions import override
 
 from amqsidecar.broker import Delivery
-from amqsidecar.brokers.classic.choice import MessageChoice
 from amqsidecar.brokers.classic.consumers import ClassicConsumers
 from amqsidecar.brokers.connection.message_sizes import TAKEN_BYTES_MAX, MessageSizes
 from amqsidecar.brokers.openwire.connection import CommandRefused, OpenWireConnection
@@ -17,6 +17,51 @@ from amqsidecar.errors import CommitRefused, LinkLost
 from amqsidecar.formats import openwire_codec as codec
 from amqsidecar.formats.openwire_dead_letter import read_dead_letter
 from amqsidecar.model.destination import Destination
+
+REACH_BYTES: Final = 128 * 1024 * 1024
+"""Bytes of messages that pass; Classic blocks producers where its memory is full."""
+
+_LOOKS_AT_REST: Final = 3
+
+
+class MessageChoice:
+    """Chooses messages by redelivery ids.
+
+    Attributes:
+        ids: that are chosen; empty = every message is.
+        passed: how many messages passed.
+    """
+
+    def __init__(self, ids: Collection[str] = ()) -> None:
+        self.ids = frozenset(ids)
+        self.passed = 0
+        self._left_bytes = REACH_BYTES
+        self._passed_before = -1
+        self._looks = 0
+
+    def takes(self, delivery: Delivery) -> bool:
+        """Return whether a message is chosen; the others pass."""
+        if not self.ids or delivery.provenance.redelivery_id in self.ids:
+            return True
+        self.passed += 1
+        self._left_bytes -= len(delivery.message)
+        return False
+
+    def prefetch(self, share: int) -> int:
+        """Return the prefetch with which about `share` messages more arrive.
+
+        Why in steps: each change is a question to the broker.
+        """
+        if self._left_bytes <= 0:
+            return 1
+        return share + self.passed - self.passed % max(1, share // 2)
+
+    def is_moving(self) -> bool:
+        """Return whether messages have passed lately; call it from time to time."""
+        self._looks = self._looks + 1 if self.passed == self._passed_before else 0
+        self._passed_before = self.passed
+        return self._looks < _LOOKS_AT_REST
+
 
 _BROWSE_TIMEOUT_S = 10.0
 _BROWSE_BYTES_MAX = 64 * 1024 * 1024

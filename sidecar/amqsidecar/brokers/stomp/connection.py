@@ -17,8 +17,8 @@ from amqsidecar.brokers.connection.broker_socket import (
     is_tls_record,
     speaks_tls,
 )
+from amqsidecar.brokers.connection.byte_stream import LARGE_BYTES, joined
 from amqsidecar.brokers.connection.endpoint import Endpoint
-from amqsidecar.brokers.connection.pieces import LARGE_BYTES, joined
 from amqsidecar.brokers.connection.refusal import RequestRefused
 from amqsidecar.brokers.connection.silence import Patience, Silence, reset
 from amqsidecar.brokers.connection.spool import Spool
@@ -491,3 +491,25 @@ class StompConnection:
             self._write(b"\n")
         if self._silence_s and now_s - self._read_at_s > self._silence_s:
             raise self._lost(f"it was silent for {now_s - self._read_at_s:.0f} s")
+
+
+def call(
+    connection: StompConnection,
+    command: str,
+    headers: Iterable[Header],
+    body: bytes | memoryview = b"",
+) -> None:
+    """Send a frame and wait for its receipt; no other request of the connection may be pending.
+
+    Quirk (Artemis): an ERROR about a missing permission does not say which frame it answers.
+
+    Raises:
+        FrameRefused: the broker answers with an ERROR; the connection is of no use any more.
+        LinkLost: no answer.
+    """
+    try:
+        connection.call(command, headers, body)
+    except LinkLost as lost:
+        if not connection.errors:
+            raise
+        raise FrameRefused(connection.errors[-1]) from lost

@@ -14,8 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 from amqsidecar.broker import Delivery, IntakeQueue
 from amqsidecar.brokers.artemis.management import ArtemisQuestions
 from amqsidecar.brokers.connection.message_sizes import TAKEN_BYTES_MAX
-from amqsidecar.brokers.stomp.call import call
-from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection, error_text
+from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection, call, error_text
 from amqsidecar.brokers.stomp_artemis.accepted_before import Suspects
 from amqsidecar.brokers.stomp_artemis.core_messages import StompCoreFetcher
 from amqsidecar.brokers.stomp_artemis.selection import ORIGINAL, ListedMessage

@@ -18,8 +18,7 @@ from amqsidecar.brokers.artemis.management import (
     ManagementAnswer,
     ManagementQuestion,
 )
-from amqsidecar.brokers.stomp.call import call
-from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection, error_text
+from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection, call, error_text
 from amqsidecar.clock import Clock
 from amqsidecar.errors import BrokerRefused, LinkLost
 from amqsidecar.formats.stomp_frame import Frame, Header

@@ -8,12 +8,11 @@ from typing import NamedTuple
 from typing_extensions import override
 
 from amqsidecar.broker import Delivery, IntakeQueue, Resend
+from amqsidecar.brokers.artemis.left_behind import StuckToken
 from amqsidecar.brokers.artemis.queue_watch import BINDING_SELECTOR, NOTIFICATIONS
-from amqsidecar.brokers.artemis.stuck_messages import StuckToken
 from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection
 from amqsidecar.brokers.stomp_artemis.intake import StompArtemisIntake
-from amqsidecar.brokers.stomp_artemis.look import SLICE_S, StompArtemisLook
-from amqsidecar.brokers.stomp_artemis.settings import StompArtemisSettings
+from amqsidecar.brokers.stomp_artemis.look import SLICE_S, StompArtemisLook, StompArtemisSettings
 from amqsidecar.brokers.stomp_artemis.token import StompTokenWire
 from amqsidecar.brokers.stomp_artemis.transaction import Transactions
 from amqsidecar.brokers.token import Token

@@ -25,8 +25,7 @@ from uuid import uuid4
 
 from typing_extensions import override
 
-from amqsidecar.brokers.stomp.call import call
-from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection
+from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection, call
 from amqsidecar.brokers.token import Token, decode, encode
 from amqsidecar.brokers.token_queue import (
     TOKEN_TIMEOUT_S,

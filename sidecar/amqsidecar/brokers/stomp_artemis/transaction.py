@@ -17,8 +17,7 @@ import msgspec
 
 from amqsidecar.broker import Resend
 from amqsidecar.brokers.sends_ahead import SendsAhead, WatchSends
-from amqsidecar.brokers.stomp.call import call
-from amqsidecar.brokers.stomp.connection import FrameRefused, error_text
+from amqsidecar.brokers.stomp.connection import FrameRefused, call, error_text
 from amqsidecar.brokers.stomp_artemis.token import StompTokenWire
 from amqsidecar.brokers.token import Token
 from amqsidecar.brokers.token_queue import TokenQueue

@@ -14,8 +14,7 @@ from amqsidecar.broker import Delivery, IntakeQueue
 from amqsidecar.brokers.artemis.listing import list_messages
 from amqsidecar.brokers.artemis.management import ADDRESS, ManagementQuestion
 from amqsidecar.brokers.artemis.trials import EMPTIED, ArtemisAnswers
-from amqsidecar.brokers.stomp.call import call
-from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection, error_text
+from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection, call, error_text
 from amqsidecar.brokers.stomp_artemis.management import REPLY_PREFIX, StompManagement
 from amqsidecar.brokers.stomp_artemis.selection import MADE_BY_OTHERS, MEANINGS, read_list
 from amqsidecar.errors import BrokerRefused

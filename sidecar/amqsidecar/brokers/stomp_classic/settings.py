@@ -1,10 +1,41 @@
 """The settings of a link to Classic over STOMP."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from math import inf
 
 from amqsidecar.brokers.classic.link_settings import ClassicLinkSettings
-from amqsidecar.brokers.stomp_classic.frame_limit import FrameLimit
 from amqsidecar.model.left_behind import Loss
+
+_WORDS = ("maximum data length was exceeded", "maximum frame size was exceeded")
+
+
+class FrameLimit:
+    """Remembers the smallest frame that ended a connection; outlives links, of one thread."""
+
+    def __init__(self) -> None:
+        self._refused_bytes: float = inf
+
+    def problem(self, frame_bytes: int) -> str | None:
+        """Return why a frame of this size is not sent; None = it may be taken."""
+        if frame_bytes < self._refused_bytes:
+            return None
+        return (
+            f"a frame of {frame_bytes} bytes is more than the broker takes "
+            "(wireFormat.maxDataLength or wireFormat.maxFrameSize of its STOMP connector)"
+        )
+
+    def learn(self, errors: Iterable[str], largest_bytes: int) -> bool:
+        """Return whether a connection ended by a frame that was too large, and remember its size.
+
+        Args:
+            errors: words of the ERROR frames that answered nothing.
+            largest_bytes: of the frames that were not answered; if one is too large, this is.
+        """
+        is_too_large = any(words in error for error in errors for words in _WORDS)
+        if is_too_large and largest_bytes:
+            self._refused_bytes = min(self._refused_bytes, largest_bytes)
+        return is_too_large
 
 
 @dataclass(frozen=True, kw_only=True)

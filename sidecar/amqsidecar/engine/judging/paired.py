@@ -2,7 +2,7 @@
 
 A listener that dies between its copy and the acknowledgement leaves a copy and, where the address
 has no attempt left, the broker's dead letter; else the message comes again, perhaps after hours
-(`brokers/artemis/stuck_messages.py`), and its next NACK makes a second copy where the broker has
+(`brokers/artemis/left_behind.py`), and its next NACK makes a second copy where the broker has
 forgotten the duplicate id of the first. All name the queue, the broker's number and the time of the
 message; a re-send has another number. The history keeps these names, so that they are recognised in
 any order, over any wire and after a restart, as long as the history is kept and is not older or
