@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from amqsidecar.broker import IntakeQueue
 from amqsidecar.brokers.artemis.left_behind import MADE_BY_AMQP, MADE_BY_OTHERS
-from amqsidecar.brokers.artemis.management import ManagementAnswer, ManagementQuestion
+from amqsidecar.brokers.artemis.management import ManagementAnswer, ManagementQuestion, of_queue
 from amqsidecar.brokers.selectors import both, quoted
 from amqsidecar.formats.amqp_artemis_message import CORE_NUMBER, core_number
 from amqsidecar.formats.artemis_properties import COMPRESSED
@@ -87,10 +87,8 @@ def may_be_unconvertible(entry: Mapping[str, object]) -> bool:
 
 def list_of_others(queue: IntakeQueue) -> ManagementQuestion:
     """Return the request for messages that the broker would have to convert."""
-    name = queue.destination.name.rpartition("::")[2]
-    return ManagementQuestion(
-        f"queue.{name}", "listMessagesAsJSON", (both(queue.selector, MADE_BY_OTHERS),)
-    )
+    selector = both(queue.selector, MADE_BY_OTHERS)
+    return of_queue(queue.destination, "listMessagesAsJSON", selector)
 
 
 class Listed:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from typing_extensions import override
+
 from amqsidecar.broker import BrokerDescription, BrokerKind, Delivery, IntakeQueue
 from amqsidecar.brokers.amqp.connection import AmqpConnection
 from amqsidecar.brokers.amqp.parts import AmqpParts
@@ -12,15 +14,13 @@ from amqsidecar.brokers.amqp_artemis.core_messages import LISTED_MAX, Listed, li
 from amqsidecar.brokers.amqp_artemis.management import ArtemisManagement
 from amqsidecar.brokers.artemis.left_behind import MADE_BY_AMQP
 from amqsidecar.brokers.artemis.link_settings import ArtemisLinkSettings
-from amqsidecar.brokers.artemis.listing import list_messages
 from amqsidecar.brokers.artemis.session import ArtemisSession
-from amqsidecar.brokers.artemis.trials import EMPTIED, ArtemisAnswers
+from amqsidecar.brokers.artemis.trials import EMPTIED, ArtemisTrials
 from amqsidecar.brokers.selectors import both, of_redelivery_ids
 from amqsidecar.errors import BrokerRefused
 from amqsidecar.formats.amqp_artemis_message import ENCODING
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.left_behind import LeftBehind
-from amqsidecar.trials import TrialFeatures
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,18 +34,12 @@ class AmqpArtemisSettings(ArtemisLinkSettings):
     is_own_only: bool = False
 
 
-class ArtemisTrials(ArtemisAnswers):
+class AmqpArtemisTrials(ArtemisTrials):
     """Trials over one AMQP connection."""
 
     def __init__(self, tried: AmqpTrials, management: ArtemisManagement) -> None:
         super().__init__(management)
         self._tried = tried
-        self._refusals = management.refusals
-
-    @property
-    def features(self) -> TrialFeatures:
-        """The optional parts of these trials."""
-        return TrialFeatures(roles=self, effects=self, disk=self, acceptors=self)
 
     def read(self, destination: Destination) -> str | None:
         """Return the broker's words why this can't be read; None = it can.
@@ -62,15 +56,9 @@ class ArtemisTrials(ArtemisAnswers):
         """
         return self._tried.write(destination.name, "queue" if destination.is_queue else "topic")
 
-    def remove(self, destination: Destination) -> str | None:
-        """Remove or empty a queue of ours; return why it may stay."""
-        if self.can_remove:
-            return self.destroyed(destination)
+    @override
+    def _empty(self, destination: Destination) -> str | None:
         return self._tried.empty(destination.name, "queue") or EMPTIED
-
-    def refusals(self) -> tuple[str, ...]:
-        """Return the broker's words why it can't be asked; () = it can."""
-        return self._refusals
 
     def would_leave(self, queue: IntakeQueue) -> tuple[LeftBehind, ...]:
         """Return messages that the broker may be unable to convert; see `core_messages.py`."""
@@ -115,19 +103,12 @@ class AmqpArtemisLook(ArtemisSession):
     def __init__(
         self, opened: AmqpArtemisOpened, settings: AmqpArtemisSettings, token_queue: str = ""
     ) -> None:
-        """Look over a connection.
-
-        Args:
-            opened: the connection.
-            settings: of the link.
-            token_queue: of ours, which is no dead-letter queue; "" = there is none.
-        """
+        """Look over a connection."""
         super().__init__(opened.management, settings, run=opened.client_id, token_queue=token_queue)
         self._connection = opened.connection
         self._parts = opened.parts
         self._browse_number = 0
         self._is_own_only = settings.is_own_only
-        self._seen_in_part: dict[IntakeQueue, str] = {}
         version = self._connection.remote_properties().get("version", "")
         self.description = BrokerDescription(BrokerKind.ARTEMIS, version, (ENCODING,))
 
@@ -173,22 +154,9 @@ class AmqpArtemisLook(ArtemisSession):
         # Why: a link that only looks must not make copies (`browse.py`).
         return len(self.browse(queue, at_most))
 
-    def browse(self, queue: IntakeQueue, at_most: int) -> list[Delivery]:
-        """Return a dead-letter queue's messages: listed without bodies, or browsed in part.
-
-        Messages that the broker would have to convert are not browsed (see `browse.py`);
-        `left_behind` reports them.
-        """
-        routes, management = self._routes, self._management
-        routes.note_intake(queue)
-        if not queue.redelivery_ids:
-            listed = list_messages(management, queue, at_most, routes.read_origin, ENCODING)
-            if listed is not None:
-                self._seen_in_part.pop(queue, None)
-                return listed
-            self._seen_in_part[queue] = (
-                management.why_unusable or f"it holds more than {at_most} messages"
-            )
+    @override
+    def _browse_in_part(self, queue: IntakeQueue, at_most: int) -> list[Delivery]:
+        # Why in part: the broker would have to convert the others (see `browse.py`).
         self._browse_number += 1
         name = f"amqsidecar-browse-{self._browse_number}"
         return browse_convertible(
@@ -196,13 +164,13 @@ class AmqpArtemisLook(ArtemisSession):
             name,
             queue,
             at_most,
-            routes.read_origin,
+            self._routes.read_origin,
             both(
                 of_redelivery_ids(queue.redelivery_ids),
                 MADE_BY_AMQP if self._is_own_only else BROWSABLE,
             ),
         )
 
-    def trials(self) -> ArtemisTrials:
+    def trials(self) -> AmqpArtemisTrials:
         """Return what tries the user's rights over this connection."""
-        return ArtemisTrials(AmqpTrials(self._connection), self._management)
+        return AmqpArtemisTrials(AmqpTrials(self._connection), self._management)

@@ -24,12 +24,7 @@ class ArtemisManagement(ArtemisQuestions):
     """Questions and answers over one AMQP connection."""
 
     def __init__(self, connection: AmqpConnection, answer_s: float = ANSWER_S) -> None:
-        """Attach to the management address, and find out whether we may ask.
-
-        Args:
-            connection: to ask over.
-            answer_s: maximum wait for an answer.
-        """
+        """Attach to the management address, and find out whether we may ask."""
         self._connection = connection
         self._answer_s = answer_s
         self._sender = Sender(connection, "amqsidecar-management", ADDRESS)
@@ -44,8 +39,6 @@ class ArtemisManagement(ArtemisQuestions):
         )
         self._receiver.flow(IN_FLIGHT_MAX * 2)
         self._number = 0
-        self.refusals: tuple[str, ...] = ()
-        """The broker's words why nothing can be asked."""
         ends = (self._sender, self._receiver)
         self._connection.run_until(lambda: all(end.is_answered for end in ends))
         self.refusals = tuple(end.refusal for end in ends if end.refusal is not None)

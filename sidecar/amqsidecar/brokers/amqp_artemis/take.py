@@ -1,6 +1,5 @@
 """What a link to Artemis over AMQP can do that reads dead-letter queues."""
 
-import logging
 from collections.abc import Iterator, Sequence
 
 from amqsidecar.broker import Delivery, Features, IntakeQueue, Resend
@@ -16,8 +15,8 @@ from amqsidecar.brokers.amqp_artemis.look import (
     AmqpArtemisOpened,
     AmqpArtemisSettings,
 )
+from amqsidecar.brokers.artemis import queue_watch
 from amqsidecar.brokers.artemis.management import ChosenMessages, selected
-from amqsidecar.brokers.artemis.queue_watch import BINDING_SELECTOR, NOTIFICATIONS
 from amqsidecar.brokers.artemis.trials import Meeting
 from amqsidecar.brokers.token_queue import TokenQueue
 from amqsidecar.errors import UndecodableMessage
@@ -29,8 +28,6 @@ from amqsidecar.model.left_behind import LeftBehind
 _CREDIT = 1000
 _WAITING_BYTES_MAX = 16 * 1024 * 1024
 
-_log = logging.getLogger(__name__)
-
 
 class Notifications:
     """The subscription to the broker's notifications of one connection."""
@@ -40,9 +37,9 @@ class Notifications:
         self._receiver = Receiver(
             connection,
             "amqsidecar-notifications",
-            NOTIFICATIONS,
+            queue_watch.NOTIFICATIONS,
             capability="topic",
-            selector=BINDING_SELECTOR,
+            selector=queue_watch.BINDING_SELECTOR,
             # Why: one in hand would be a dead letter after a death (see `ArtemisManagement`).
             is_settled=True,
             waiting_bytes_max=_WAITING_BYTES_MAX,
@@ -50,17 +47,12 @@ class Notifications:
         self._receiver.flow(_CREDIT)
         self._is_refusal_told = False
 
-    def take(self) -> Iterator[tuple[str, str, bool]]:
+    def take(self) -> Iterator[queue_watch.Binding]:
         """Return name and address of each created or deleted queue, and whether it was created."""
         receiver = self._receiver
         if receiver.refusal is not None and not self._is_refusal_told:
             self._is_refusal_told = True
-            _log.info(
-                "new dead-letter queues are found at the next look and not at once: the broker's "
-                "notifications can't be read (%s); grant createNonDurableQueue and consume on %s",
-                receiver.refusal,
-                NOTIFICATIONS,
-            )
+            queue_watch.log_unheard(receiver.refusal)
         for in_hand, message in receiver.take_arrived(_CREDIT):
             receiver.accept(in_hand)
             if receiver.is_open:
@@ -79,7 +71,7 @@ class Notifications:
         return self._receiver.is_closed
 
 
-def _read(message: bytes) -> tuple[str, str, bool] | None:
+def _read(message: bytes) -> queue_watch.Binding | None:
     try:
         pairs = amqp.elements(amqp.split(message).get(amqp.APPLICATION_PROPERTIES, b""))
         found = {
@@ -88,10 +80,8 @@ def _read(message: bytes) -> tuple[str, str, bool] | None:
         }
     except (UndecodableMessage, ValueError):
         return None
-    name, address = found.get("_AMQ_RoutingName"), found.get("_AMQ_Address")
-    if not isinstance(name, str) or not isinstance(address, str):
-        return None
-    return name, address, found.get("_AMQ_NotifType") == "BINDING_ADDED"
+    names = ("_AMQ_RoutingName", "_AMQ_Address", "_AMQ_NotifType")
+    return queue_watch.read_binding(*(found.get(name) for name in names))
 
 
 class _IntakeSession(AmqpArtemisLook):
@@ -184,12 +174,6 @@ class AmqpArtemisTake(_IntakeSession):
     ) -> None:
         """Begin to wait for the token.
 
-        Args:
-            opened: the connection.
-            settings: of the link.
-            coordinator: of its transactions, which is ready.
-            token_queue: its name.
-
         Raises:
             BrokerRefused: the token queue can't be used.
         """
@@ -256,14 +240,7 @@ class AmqpArtemisMove(_IntakeSession):
         coordinator: Coordinator,
         met: Meeting,
     ) -> None:
-        """Begin.
-
-        Args:
-            opened: the connection.
-            settings: of the link.
-            coordinator: of its transactions, which is ready.
-            met: what the broker's clock said.
-        """
+        """Begin."""
         super().__init__(opened, settings)
         self._met = met
         self._moves = AmqpMoves(self._tools(coordinator))

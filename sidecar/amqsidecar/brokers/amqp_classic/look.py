@@ -195,13 +195,7 @@ class AmqpClassicLook(ClassicSession):
     def __init__(
         self, connection: AmqpConnection, parts: AmqpParts, settings: AmqpClassicSettings
     ) -> None:
-        """Look over a connection that is open.
-
-        Args:
-            connection: of a connector that speaks AMQP.
-            parts: its parts, which are closed with the session.
-            settings: of the link.
-        """
+        """Look over a connection that is open."""
         self._connection = connection
         self._parts = parts
         self._settings: AmqpClassicSettings = settings

@@ -39,12 +39,7 @@ class DeathAdvisories:
         connection: AmqpConnection,
         destination_of: Callable[[bytes], Destination | None],
     ) -> None:
-        """Do not listen yet.
-
-        Args:
-            connection: to listen over.
-            destination_of: reads the topic to which an advisory was sent; None = none.
-        """
+        """Do not listen yet."""
         self._connection = connection
         self._destination_of = destination_of
         # The last receiver listens unless it was refused; those before it were refused and close.

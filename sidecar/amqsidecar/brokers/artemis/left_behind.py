@@ -13,7 +13,12 @@ import json
 from collections.abc import Sequence
 from typing import Final
 
-from amqsidecar.brokers.artemis.management import ArtemisQuestions, ManagementQuestion, QueueRow
+from amqsidecar.brokers.artemis.management import (
+    ArtemisQuestions,
+    ManagementQuestion,
+    QueueRow,
+    of_queue,
+)
 from amqsidecar.formats.amqp_artemis_message import CORE_NUMBER
 from amqsidecar.model.destination import Destination, queue
 from amqsidecar.model.left_behind import LeftBehind
@@ -139,14 +144,7 @@ def left_amqp_made(
     """
     if not why:
         return ()
-    answers = management.ask_all(
-        [
-            ManagementQuestion(
-                f"queue.{one.name.rpartition('::')[2]}", "countMessages", (MADE_BY_AMQP,)
-            )
-            for one in queues
-        ]
-    )
+    answers = management.ask_all([of_queue(one, "countMessages", MADE_BY_AMQP) for one in queues])
     meaning = f"AMQP clients have made them, and the broker would convert them for Core: {why}"
     return tuple(
         LeftBehind(one, MADE_BY_AMQP_REASON, int(answer.value), meaning, at_least=True)

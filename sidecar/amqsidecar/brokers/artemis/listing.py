@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from amqsidecar.broker import Delivery, IntakeQueue
-from amqsidecar.brokers.artemis.management import ArtemisQuestions, ManagementQuestion
+from amqsidecar.brokers.artemis.management import ArtemisQuestions, of_queue
 from amqsidecar.formats.artemis_properties import (
     BROKER_MADE,
     BROKER_MADE_PROPERTIES,
@@ -45,8 +45,7 @@ def list_messages(
         return None
     if not count:
         return []
-    resource = f"queue.{queue.destination.name.rpartition('::')[2]}"
-    listed = management.ask(ManagementQuestion(resource, "listMessagesAsJSON", ("",)))
+    listed = management.ask(of_queue(queue.destination, "listMessagesAsJSON", ""))
     if not listed.is_ok:
         return None
     return [

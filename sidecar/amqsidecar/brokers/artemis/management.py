@@ -56,6 +56,16 @@ class ManagementAnswer(NamedTuple):
     is_ok: bool
 
 
+def of_queue(queue: Destination, operation: str, *arguments: object) -> ManagementQuestion:
+    """Return the question for an operation of a queue, whose name may be fully qualified."""
+    return ManagementQuestion(f"queue.{queue.name.rpartition('::')[2]}", operation, arguments)
+
+
+def attribute_of_queue(queue: Destination, attribute: str) -> ManagementQuestion:
+    """Return the question for an attribute of a queue, whose name may be fully qualified."""
+    return ManagementQuestion(f"queue.{queue.name.rpartition('::')[2]}", attribute=attribute)
+
+
 def about_queues(*, address: str = "", name: str = "", page: int = 1) -> ManagementQuestion:
     """Return the question for a page of the queues with this address or name, or of all."""
     options = ""
@@ -168,6 +178,9 @@ class ArtemisQuestions:
 
     why_unusable: str = ""
     """Why nothing can be asked, as a sentence; "" = it can."""
+
+    refusals: tuple[str, ...] = ()
+    """The broker's words why nothing can be asked."""
 
     @property
     def is_usable(self) -> bool:
@@ -425,12 +438,11 @@ class ChosenMessages:
         """
         management = self._management
         management.demand(f"what {queue} holds can't be asked: {{}}")
-        resource = f"queue.{queue.name.rpartition('::')[2]}"
         _, answer = management.ask_all(
             [
                 # Why: the broker requeues what is given back in another thread.
-                ManagementQuestion(resource, "flushExecutor"),
-                ManagementQuestion(resource, "browse", (1, 1, of_redelivery_ids(redelivery_ids))),
+                of_queue(queue, "flushExecutor"),
+                of_queue(queue, "browse", 1, 1, of_redelivery_ids(redelivery_ids)),
             ]
         )
         return answer.is_ok and any(answer.value.values())

@@ -5,11 +5,14 @@ Wire-independent: the receiver of `activemq.notifications` hands over their bind
 Source: Artemis, PostOfficeImpl (BINDING_ADDED, BINDING_REMOVED: address and routing name).
 """
 
+import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from amqsidecar.clock import Clock
+
+_log = logging.getLogger(__name__)
 
 NOTIFICATIONS = "activemq.notifications"
 BINDING_SELECTOR = "_AMQ_NotifType = 'BINDING_ADDED' OR _AMQ_NotifType = 'BINDING_REMOVED'"
@@ -22,6 +25,27 @@ _TEMPORARY = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNOREC
 
 DeadLetterAddressesOf = Callable[[list[str]], Iterable[str]]
 """Asks the broker where the dead letters of these addresses go; "" among them = nowhere."""
+
+
+Binding = tuple[str, str, bool]
+"""Name and address of a queue, and whether it was created or deleted."""
+
+
+def read_binding(name: object, address: object, kind: object) -> Binding | None:
+    """Return what the properties of a notification say; None = it is about no queue."""
+    if not (isinstance(name, str) and name and isinstance(address, str) and address):
+        return None
+    return name, address, kind == "BINDING_ADDED"
+
+
+def log_unheard(cause: object) -> None:
+    """Report that the broker's notifications can't be read."""
+    _log.info(
+        "new dead-letter queues are found at the next look and not at once: the broker's "
+        "notifications can't be read (%s); grant createNonDurableQueue and consume on %s",
+        cause,
+        NOTIFICATIONS,
+    )
 
 
 class _NoLook(NamedTuple):

@@ -4,14 +4,16 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from amqsidecar.broker import BrokerDescription, Features, IntakeQueue, Resend
+from amqsidecar.broker import BrokerDescription, Delivery, Features, IntakeQueue, Resend
 from amqsidecar.brokers.artemis.left_behind import StuckMessages
 from amqsidecar.brokers.artemis.link_settings import ArtemisLinkSettings
+from amqsidecar.brokers.artemis.listing import list_messages
 from amqsidecar.brokers.artemis.management import (
     ArtemisQuestions,
     AskedAhead,
     ManagementQuestion,
     about_queues,
+    attribute_of_queue,
 )
 from amqsidecar.brokers.artemis.routes import ArtemisRoutes, expires_by_itself
 from amqsidecar.brokers.artemis.schedule import ArtemisSchedule
@@ -250,6 +252,7 @@ class ArtemisSession:
         self._instance = settings.instance
         self._run = run
         self._live_settings = ArtemisSettingsReader(management)
+        self._seen_in_part: dict[IntakeQueue, str] = {}
         self._stuck = StuckMessages(management)
         self._waiting_places = WaitingPlaces(management, clock)
         self._routes = ArtemisRoutes(
@@ -279,6 +282,27 @@ class ArtemisSession:
     def left_behind(self) -> tuple[LeftBehind, ...]:
         """Return messages that the broker has handed to no consumer, from the second call on."""
         return self._stuck.look(self.queues_read())
+
+    def browse(self, queue: IntakeQueue, at_most: int) -> list[Delivery]:
+        """Return a dead-letter queue's messages: listed without bodies, or browsed in part.
+
+        `left_behind` reports what a wire does not browse.
+        """
+        routes, management = self._routes, self._management
+        routes.note_intake(queue)
+        if not queue.redelivery_ids:
+            encoding = self.description.encodings[0]
+            listed = list_messages(management, queue, at_most, routes.read_origin, encoding)
+            if listed is not None:
+                self._seen_in_part.pop(queue, None)
+                return listed
+            why = management.why_unusable or f"it holds more than {at_most} messages"
+            self._seen_in_part[queue] = why
+        return self._browse_in_part(queue, at_most)
+
+    def _browse_in_part(self, queue: IntakeQueue, at_most: int) -> list[Delivery]:
+        """Return the messages that the wire can browse."""
+        raise NotImplementedError
 
     def foreign_tokens(self, known: Collection[str]) -> tuple[ForeignToken, ...]:
         """Return the tokens of all other instances."""
@@ -336,12 +360,8 @@ class ArtemisSession:
 
         It does where a group is bound to one, or where the queue is exclusive.
         """
-        name = queue.name.rpartition("::")[2]
         answers = self._management.ask_all(
-            [
-                ManagementQuestion(f"queue.{name}", attribute=attribute)
-                for attribute in ("GroupCount", "Exclusive")
-            ]
+            [attribute_of_queue(queue, one) for one in ("GroupCount", "Exclusive")]
         )
         return any(not one.is_ok or one.value for one in answers)
 

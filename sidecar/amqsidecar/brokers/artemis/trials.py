@@ -2,17 +2,23 @@
 
 import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from amqsidecar.brokers.artemis.management import ArtemisQuestions, ManagementQuestion, QueueRow
+from amqsidecar.brokers.artemis.management import (
+    ArtemisQuestions,
+    ManagementQuestion,
+    QueueRow,
+    attribute_of_queue,
+)
 from amqsidecar.brokers.artemis.resend_effects import resend_effects
 from amqsidecar.brokers.artemis.routes import all_diverts, is_wildcard_match
 from amqsidecar.clock import Clock
 from amqsidecar.errors import BrokerRefused
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.resend_effect import SideEffect
-from amqsidecar.trials import BrokerDisk
+from amqsidecar.trials import BrokerDisk, TrialFeatures
 
 EMPTIED = (
     "it is empty now, and goes only where auto-delete-queues is on (artemis create writes false); "
@@ -22,18 +28,35 @@ EMPTIED = (
 _DISK_FULL = re.compile(r"AMQ229119: .*Usage rate is ([0-9.]+)%")
 
 
-class ArtemisAnswers:
-    """Trials that need no more than answers of the management."""
+class ArtemisTrials(ABC):
+    """Trials, of which most need no more than answers of the management."""
 
     def __init__(self, management: ArtemisQuestions) -> None:
-        self._management = management
+        self._management: ArtemisQuestions = management
+
+    @property
+    def features(self) -> TrialFeatures:
+        """The optional parts of these trials."""
+        return TrialFeatures(roles=self, effects=self, disk=self, acceptors=self)
+
+    def refusals(self) -> tuple[str, ...]:
+        """Return the broker's words why it can't be asked; () = it can."""
+        return self._management.refusals
+
+    @abstractmethod
+    def _empty(self, destination: Destination) -> str | None:
+        """Remove or empty a queue of ours without the management; see `Trials.remove`."""
+
+    def remove(self, destination: Destination) -> str | None:
+        """Remove or empty a queue of ours; return why it may stay."""
+        return self._destroy(destination) if self.can_remove else self._empty(destination)
 
     @property
     def can_remove(self) -> bool:
         """Whether queues can be removed."""
         return self._management.is_usable
 
-    def destroyed(self, destination: Destination) -> str | None:
+    def _destroy(self, destination: Destination) -> str | None:
         """Remove a queue and its address; return the broker's words why they can't be removed."""
         arguments = (destination.name, True, True)
         answer = self._management.ask(ManagementQuestion("broker", "destroyQueue", arguments))
@@ -51,22 +74,6 @@ class ArtemisAnswers:
         # Why the latest: it is our connection, or a newer one.
         return max((int(entry["creationTime"]) for entry in entries), default=None)
 
-    def connected_ms(self, client_id: str) -> int | None:
-        """Return the broker's clock when it took a client's connection; None = not reported."""
-        named = {"field": "CLIENT_ID", "operation": "EQUALS", "value": client_id}
-        found, times = self._management.ask_all(
-            [
-                ManagementQuestion("broker", "listConnections", (json.dumps(named), 1, 1)),
-                ManagementQuestion("broker", "listConnectionsAsJSON"),
-            ]
-        )
-        if not (found.is_ok and times.is_ok):
-            return None
-        ids = [entry["connectionID"] for entry in json.loads(found.value)["data"]]
-        entries = json.loads(times.value)
-        told = [int(one["creationTime"]) for one in entries if one["connectionID"] in ids]
-        return told[0] if told else None
-
     def expand(self, queues: Sequence[Destination]) -> tuple[Destination, ...]:
         """Return the same: names are no wildcards here."""
         return tuple(queues)
@@ -76,10 +83,7 @@ class ArtemisAnswers:
 
         No trial may read such a queue.
         """
-        name = destination.name.rpartition("::")[2]
-        answer = self._management.ask(
-            ManagementQuestion(f"queue.{name}", attribute="PurgeOnNoConsumers")
-        )
+        answer = self._management.ask(attribute_of_queue(destination, "PurgeOnNoConsumers"))
         return answer.is_ok and answer.value is True
 
     def disk(self) -> BrokerDisk | None:
@@ -181,7 +185,7 @@ def meeting(management: ArtemisQuestions, client_id: str, began_ms: int, began_s
     Raises:
         BrokerRefused: the broker does not report its time to this user.
     """
-    broker_ms = ArtemisAnswers(management).connected_ms(client_id)
+    broker_ms = _connected_ms(management, client_id)
     if broker_ms is None:
         reason = management.why_unusable or "it does not report its time"
         raise BrokerRefused(
@@ -189,3 +193,20 @@ def meeting(management: ArtemisQuestions, client_id: str, began_ms: int, began_s
             f"waiting messages: {reason}"
         )
     return Meeting(broker_ms, began_ms, began_s)
+
+
+def _connected_ms(management: ArtemisQuestions, client_id: str) -> int | None:
+    """Return the broker's clock when it took a client's connection; None = not reported."""
+    named = {"field": "CLIENT_ID", "operation": "EQUALS", "value": client_id}
+    found, times = management.ask_all(
+        [
+            ManagementQuestion("broker", "listConnections", (json.dumps(named), 1, 1)),
+            ManagementQuestion("broker", "listConnectionsAsJSON"),
+        ]
+    )
+    if not (found.is_ok and times.is_ok):
+        return None
+    ids = [entry["connectionID"] for entry in json.loads(found.value)["data"]]
+    entries = json.loads(times.value)
+    told = [int(one["creationTime"]) for one in entries if one["connectionID"] in ids]
+    return told[0] if told else None

@@ -24,13 +24,7 @@ class PairLook:
     """A session over two wires; see `broker.LookSession`."""
 
     def __init__(self, first: LookWire, second: LookWire, clock: Clock) -> None:
-        """Look over two open sessions.
-
-        Args:
-            first: asks the broker about its queues.
-            second: waits for both.
-            clock: of the waits.
-        """
+        """Look over two open sessions."""
         self._look_first = first
         self._look_second = second
         self._pair_clock = clock

@@ -82,13 +82,7 @@ class ListingSession(ClassicSession):
     def __init__(
         self, consumers: ClassicConsumers, queues: ClassicQueues, settings: ClassicLinkSettings
     ) -> None:
-        """Look over a connection that is logged in.
-
-        Args:
-            consumers: of the connection.
-            queues: knows which exist.
-            settings: of the link.
-        """
+        """Look over a connection that is logged in."""
         self._consumers: ClassicConsumers = consumers
         self._connection = consumers.connection
         self._queues = queues

@@ -35,13 +35,7 @@ class TopicSubscribers:
         hear: Hear,
         count: Counts,
     ) -> None:
-        """Know nothing yet.
-
-        Args:
-            settings: of the link.
-            hear: asks the broker.
-            count: asks for its counters, if there are any.
-        """
+        """Know nothing yet."""
         self._clock = settings.clock
         virtual_topics = settings.virtual_topics
         self._virtual = DestinationMap([(one.destinations, one) for one in virtual_topics])

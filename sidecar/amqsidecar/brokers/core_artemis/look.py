@@ -5,10 +5,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from typing_extensions import override
+
 from amqsidecar.broker import BrokerDescription, BrokerKind, Delivery, IntakeQueue
 from amqsidecar.brokers.artemis.left_behind import MADE_BY_OTHERS, left_amqp_made, why_left_by_core
 from amqsidecar.brokers.artemis.link_settings import ArtemisLinkSettings
-from amqsidecar.brokers.artemis.listing import list_messages
 from amqsidecar.brokers.artemis.management import ManagementQuestion
 from amqsidecar.brokers.artemis.session import ArtemisSession
 from amqsidecar.brokers.core.connection import CoreConnection
@@ -61,13 +62,7 @@ class CoreArtemisLook(ArtemisSession):
     def __init__(
         self, opened: CoreArtemisOpened, settings: CoreArtemisSettings, token_queue: str = ""
     ) -> None:
-        """Look over a connection.
-
-        Args:
-            opened: the connection.
-            settings: of the link.
-            token_queue: of ours, which is no dead-letter queue; "" = there is none.
-        """
+        """Look over a connection."""
         super().__init__(opened.management, settings, run=opened.client_id, token_queue=token_queue)
         self._connection = opened.connection
         self._service = opened.service
@@ -75,7 +70,6 @@ class CoreArtemisLook(ArtemisSession):
         self._timeout_s = settings.timeout_s
         self._selector = settings.selector
         self._why_amqp_left = settings.why_amqp_left
-        self._seen_in_part: set[IntakeQueue] = set()
         told = self._management.ask(ManagementQuestion("broker", attribute="Version"))
         version = str(told.value) if told.is_ok else ""
         self.description = BrokerDescription(BrokerKind.ARTEMIS, version, (ENCODING,))
@@ -132,25 +126,14 @@ class CoreArtemisLook(ArtemisSession):
         answer = self._service.ask_queue(queue.destination.name.rpartition("::")[2])
         return min(answer.message_count, at_most) if answer.exists else 0
 
-    def browse(self, queue: IntakeQueue, at_most: int) -> list[Delivery]:
-        """Return a dead-letter queue's messages: listed without bodies, or browsed in part.
-
-        What an AMQP client has made is not browsed, since the broker would convert it;
-        `left_behind` reports it.
-        """
-        routes, management = self._routes, self._management
-        routes.note_intake(queue)
-        if not queue.redelivery_ids:
-            listed = list_messages(management, queue, at_most, routes.read_origin, ENCODING)
-            if listed is not None:
-                self._seen_in_part.discard(queue)
-                return listed
-            self._seen_in_part.add(queue)
+    @override
+    def _browse_in_part(self, queue: IntakeQueue, at_most: int) -> list[Delivery]:
+        # Why in part: the broker would convert what an AMQP client has made.
         return browse_core(
             self._service,
             queue,
             at_most,
-            routes.read_origin,
+            self._routes.read_origin,
             self._timeout_s,
             both(of_redelivery_ids(queue.redelivery_ids), self._selector),
         )

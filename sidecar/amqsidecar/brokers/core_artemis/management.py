@@ -45,19 +45,12 @@ class CoreManagement(ArtemisQuestions):
         session: CoreSession,
         answer_s: float = ANSWER_S,
     ) -> None:
-        """Make the queue of the answers, and find out whether we may ask.
-
-        Args:
-            session: not transacted, and settled.
-            answer_s: maximum wait for an answer.
-        """
+        """Make the queue of the answers, and find out whether we may ask."""
         self._session = session
         self._answer_s = answer_s
         self._replies = str(uuid4())
         self._consumer = NO_CONSUMER
         self._number = 0
-        self.refusals: tuple[str, ...] = ()
-        """The broker's words why nothing can be asked."""
         try:
             session.create_queue(
                 self._replies,

@@ -1,12 +1,11 @@
 """What a link to Artemis over Core can do that reads dead-letter queues."""
 
-import logging
 from collections.abc import Iterator, Sequence
 from uuid import uuid4
 
 from amqsidecar.broker import Delivery, Features, IntakeQueue, Resend
+from amqsidecar.brokers.artemis import queue_watch
 from amqsidecar.brokers.artemis.management import ChosenMessages, selected
-from amqsidecar.brokers.artemis.queue_watch import BINDING_SELECTOR, NOTIFICATIONS
 from amqsidecar.brokers.artemis.trials import Meeting
 from amqsidecar.brokers.core.refusal import QUEUE_EXISTS, CoreRefused
 from amqsidecar.brokers.core.session import NO_CONSUMER, CoreSession
@@ -28,8 +27,6 @@ from amqsidecar.model.left_behind import LeftBehind
 
 _WINDOW_BYTES = 1 << 20
 
-_log = logging.getLogger(__name__)
-
 
 class CoreNotifications:
     """The subscription to the broker's notifications over one settled session."""
@@ -42,21 +39,16 @@ class CoreNotifications:
         try:
             session.create_queue(
                 name,
-                address=NOTIFICATIONS,
+                address=queue_watch.NOTIFICATIONS,
                 routing_type=packets.MULTICAST,
                 temporary=True,
-                selector=BINDING_SELECTOR,
+                selector=queue_watch.BINDING_SELECTOR,
             )
             self._consumer = session.create_consumer(name, window_bytes=_WINDOW_BYTES)
         except CoreRefused as refused:
-            _log.info(
-                "new dead-letter queues are found at the next look and not at once: the broker's "
-                "notifications can't be read (%s); grant createNonDurableQueue and consume on %s",
-                refused,
-                NOTIFICATIONS,
-            )
+            queue_watch.log_unheard(refused)
 
-    def take(self) -> Iterator[tuple[str, str, bool]]:
+    def take(self) -> Iterator[queue_watch.Binding]:
         """Return name and address of each created or deleted queue, and whether it was created."""
         for delivery in self._session.take_from(self._consumer):
             self._session.give_back(delivery)
@@ -67,16 +59,13 @@ class CoreNotifications:
                 yield told
 
 
-def _read(message: CoreMessage) -> tuple[str, str, bool] | None:
+def _read(message: CoreMessage) -> queue_watch.Binding | None:
     try:
         found = read_core_properties(message.properties)
-        name, address = found["_AMQ_RoutingName"].value, found["_AMQ_Address"].value
-        kind = found["_AMQ_NotifType"].value
+        names = ("_AMQ_RoutingName", "_AMQ_Address", "_AMQ_NotifType")
+        return queue_watch.read_binding(*(found[name].value for name in names))
     except (CoreProtocolError, KeyError):
         return None
-    if not isinstance(name, str) or not isinstance(address, str):
-        return None
-    return name, address, kind == "BINDING_ADDED"
 
 
 class _IntakeSession(CoreArtemisLook):
@@ -184,12 +173,6 @@ class CoreArtemisTake(_IntakeSession):
     ) -> None:
         """Begin to wait for the token.
 
-        Args:
-            opened: the connection.
-            settings: of the link.
-            session: transacted and started.
-            token_queue: its name.
-
         Raises:
             BrokerRefused: the token queue can't be used.
         """
@@ -241,14 +224,7 @@ class CoreArtemisMove(_IntakeSession):
         session: CoreSession,
         met: Meeting,
     ) -> None:
-        """Begin.
-
-        Args:
-            opened: the connection.
-            settings: of the link.
-            session: transacted and started.
-            met: what the broker's clock said.
-        """
+        """Begin."""
         super().__init__(opened, settings, session)
         self._met = met
         self._moves = CoreMoves(self._tools)

@@ -3,9 +3,12 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from typing_extensions import override
+
 from amqsidecar.broker import IntakeQueue
 from amqsidecar.brokers.artemis.left_behind import left_amqp_made
-from amqsidecar.brokers.artemis.trials import EMPTIED, ArtemisAnswers
+from amqsidecar.brokers.artemis.trials import EMPTIED, ArtemisTrials
+from amqsidecar.brokers.connection.refusal import refusal_of
 from amqsidecar.brokers.core.connection import CoreConnection
 from amqsidecar.brokers.core.refusal import QUEUE_MISSING, CoreRefused
 from amqsidecar.brokers.core.session import CoreSession
@@ -21,10 +24,9 @@ from amqsidecar.formats.core.message import (
 from amqsidecar.formats.core_artemis_message import ROUTING_TYPE
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.left_behind import LeftBehind
-from amqsidecar.trials import TrialFeatures
 
 
-class CoreTrials(ArtemisAnswers):
+class CoreTrials(ArtemisTrials):
     """Trials over one Core connection, each in a session of its own that is never started."""
 
     def __init__(
@@ -38,12 +40,6 @@ class CoreTrials(ArtemisAnswers):
         self._connection = connection
         self._selector = selector
         self._why_amqp_left = why_amqp_left
-        self._refusals = management.refusals
-
-    @property
-    def features(self) -> TrialFeatures:
-        """The optional parts of these trials."""
-        return TrialFeatures(roles=self, effects=self, disk=self, acceptors=self)
 
     @contextmanager
     def _session(self) -> Iterator[CoreSession]:
@@ -58,44 +54,37 @@ class CoreTrials(ArtemisAnswers):
 
         The broker makes a queue that is missing where it may.
         """
-        try:
-            with self._session() as session:
-                name = destination.name.rpartition("::")[2]
-                if "::" not in destination.name:
-                    make_missing_queue(session, destination)
-                session.create_consumer(name, window_bytes=1)
-        except CoreRefused as refused:
-            return str(refused)
-        return None
+        return refusal_of(lambda: self._consume_nothing(destination))
+
+    def _consume_nothing(self, destination: Destination) -> None:
+        with self._session() as session:
+            if "::" not in destination.name:
+                make_missing_queue(session, destination)
+            session.create_consumer(destination.name.rpartition("::")[2], window_bytes=1)
 
     def write(self, destination: Destination) -> str | None:
         """Return the broker's reason why sends there fail; None = they succeed.
 
         What is sent is undone. The broker makes a queue that is missing where it may.
         """
-        try:
-            with self._session() as session:
-                if destination.is_queue and "::" not in destination.name:
-                    make_missing_queue(session, destination)
-                refused = session.answers([session.ask_send(_empty(destination))])[0]
-        except CoreRefused as words:
-            return str(words)
-        return None if refused is None else str(refused)
+        return refusal_of(lambda: self._send_nothing(destination))
 
-    def remove(self, destination: Destination) -> str | None:
-        """Remove a queue of ours; return why it may stay."""
-        if self.can_remove:
-            return self.destroyed(destination)
+    def _send_nothing(self, destination: Destination) -> None:
+        with self._session() as session:
+            if destination.is_queue and "::" not in destination.name:
+                make_missing_queue(session, destination)
+            refused = session.answers([session.ask_send(_empty_message(destination))])[0]
+            if refused is not None:
+                raise refused
+
+    @override
+    def _empty(self, destination: Destination) -> str | None:
         try:
             with self._session() as session:
                 session.delete_queue(destination.name)
         except CoreRefused as refused:
             return None if refused.kind == QUEUE_MISSING else EMPTIED
         return None
-
-    def refusals(self) -> tuple[str, ...]:
-        """Return the broker's reasons why requests fail; () = they succeed."""
-        return self._refusals
 
     def would_leave(self, queue: IntakeQueue) -> tuple[LeftBehind, ...]:
         """Return what AMQP clients have made."""
@@ -108,7 +97,7 @@ class CoreTrials(ArtemisAnswers):
         return left_amqp_made(self._management, [queue.destination], why)
 
 
-def _empty(destination: Destination) -> CoreMessage:
+def _empty_message(destination: Destination) -> CoreMessage:
     kind = packets.ANYCAST if destination.is_queue else packets.MULTICAST
     routing = {ROUTING_TYPE: CoreProperty(CorePropertyType.BYTE, kind)}
     return new_message(destination.name, routing, timestamp_ms=0)

@@ -6,11 +6,12 @@ token goes on naming it until it came, or is known to lie in its queue no more.
 
 from collections.abc import Collection, Sequence
 
-from amqsidecar.brokers.artemis.management import ArtemisQuestions, ManagementQuestion
+from amqsidecar.brokers.artemis.management import ArtemisQuestions, attribute_of_queue, of_queue
 from amqsidecar.brokers.stomp.connection import StompConnection
 from amqsidecar.brokers.stomp_artemis.selection import MADE_BY_OTHERS
 from amqsidecar.brokers.stomp_artemis.subscriptions import StompDelivery
 from amqsidecar.brokers.token import Accepted
+from amqsidecar.model.destination import queue
 
 _CARRIED_MAX = 4000
 
@@ -75,12 +76,12 @@ class Suspects:
         if not numbers:
             return
         known = sum(one.listed is None for one in held) + made_by_others
-        resource = f"queue.{name.rpartition('::')[2]}"
+        place = queue(name)
         # Why both, and at once: if one of the others is gone meanwhile, a suspect fills its place.
         total, others = self._management.ask_all(
             [
-                ManagementQuestion(resource, attribute="MessageCount"),
-                ManagementQuestion(resource, "countMessages", (MADE_BY_OTHERS,)),
+                attribute_of_queue(place, "MessageCount"),
+                of_queue(place, "countMessages", MADE_BY_OTHERS),
             ]
         )
         is_told = total.is_ok and others.is_ok

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterator
 
-from amqsidecar.brokers.artemis.management import ArtemisQuestions, ManagementQuestion
+from amqsidecar.brokers.artemis.management import ArtemisQuestions, of_queue
 from amqsidecar.brokers.stomp_artemis.accepted_before import Suspects
 from amqsidecar.brokers.stomp_artemis.selection import (
     MADE_BY_OTHERS,
@@ -174,15 +174,13 @@ class StompCoreFetcher:
     def _ask_list(
         self, subscription: ArtemisSubscription, selector: str
     ) -> list[ListedMessage] | None:
-        answer = self._management.ask(
-            ManagementQuestion(_resource(subscription), "listMessagesAsJSON", (selector,))
-        )
+        place = subscription.queue.destination
+        answer = self._management.ask(of_queue(place, "listMessagesAsJSON", selector))
         return read_list(answer.value, self._allowed) if answer.is_ok and answer.value else None
 
     def _count(self, subscription: ArtemisSubscription, selector: str) -> int | None:
-        answer = self._management.ask(
-            ManagementQuestion(_resource(subscription), "countMessages", (selector,))
-        )
+        place = subscription.queue.destination
+        answer = self._management.ask(of_queue(place, "countMessages", selector))
         return int(answer.value) if answer.is_ok else None
 
     def _count_waiting(self, subscription: ArtemisSubscription, left: UnreadQueue) -> None:
@@ -242,7 +240,3 @@ class StompCoreFetcher:
                 for reason, count in left.counts(subscription.kept)
             ]
         return tuple(found)
-
-
-def _resource(subscription: ArtemisSubscription) -> str:
-    return f"queue.{subscription.name.rpartition('::')[2]}"

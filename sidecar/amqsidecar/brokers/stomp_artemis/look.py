@@ -51,10 +51,6 @@ class StompArtemisLook(ArtemisSession):
     def __init__(self, settings: StompArtemisSettings, token_queue: str = "") -> None:
         """Connect and log in.
 
-        Args:
-            settings: of the link.
-            token_queue: of ours, which is no dead-letter queue; "" = there is none.
-
         Raises:
             LinkLost: the broker can't be reached.
             BrokerRefused: credentials, permissions or another product.

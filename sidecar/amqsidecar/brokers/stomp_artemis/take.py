@@ -1,6 +1,5 @@
 """What a link to Artemis over STOMP can do that was opened with a token."""
 
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
@@ -8,8 +7,8 @@ from typing import NamedTuple
 from typing_extensions import override
 
 from amqsidecar.broker import Delivery, IntakeQueue, Resend
+from amqsidecar.brokers.artemis import queue_watch
 from amqsidecar.brokers.artemis.left_behind import StuckToken
-from amqsidecar.brokers.artemis.queue_watch import BINDING_SELECTOR, NOTIFICATIONS
 from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection
 from amqsidecar.brokers.stomp_artemis.intake import StompArtemisIntake
 from amqsidecar.brokers.stomp_artemis.look import SLICE_S, StompArtemisLook, StompArtemisSettings
@@ -21,8 +20,6 @@ from amqsidecar.engine.crash_points import ACCEPTING
 from amqsidecar.errors import BrokerRefused, LinkLost
 from amqsidecar.model.destination import Destination, queue
 from amqsidecar.model.left_behind import LeftBehind
-
-_log = logging.getLogger(__name__)
 
 
 class _Silent(NamedTuple):
@@ -57,12 +54,7 @@ class StompNotifications:
             self._state = _Subscribed(self._subscribed())
         except (FrameRefused, BrokerRefused, LinkLost) as cause:
             self._state = _Refused()
-            _log.info(
-                "new dead-letter queues are found at the next look and not at once: the broker's "
-                "notifications can't be read (%s); grant createNonDurableQueue and consume on %s",
-                cause,
-                NOTIFICATIONS,
-            )
+            queue_watch.log_unheard(cause)
 
     def _subscribed(self) -> StompConnection:
         connection = self._connect()
@@ -70,11 +62,11 @@ class StompNotifications:
             connection.call(
                 "SUBSCRIBE",
                 [
-                    (b"destination", NOTIFICATIONS.encode()),
+                    (b"destination", queue_watch.NOTIFICATIONS.encode()),
                     (b"subscription-type", b"MULTICAST"),
                     (b"id", b"notifications"),
                     (b"ack", b"auto"),
-                    (b"selector", BINDING_SELECTOR.encode()),
+                    (b"selector", queue_watch.BINDING_SELECTOR.encode()),
                 ],
             )
         except BaseException:
@@ -82,7 +74,7 @@ class StompNotifications:
             raise
         return connection
 
-    def take(self) -> Iterator[tuple[str, str, bool]]:
+    def take(self) -> Iterator[queue_watch.Binding]:
         """Return name and address of each created or deleted queue, and whether it was created."""
         if not isinstance(self._state, _Subscribed):
             return
@@ -93,9 +85,10 @@ class StompNotifications:
             self.close()
         while connection.messages:
             frame = connection.next_message()
-            name, address = frame.text(b"_AMQ_RoutingName"), frame.text(b"_AMQ_Address")
-            if name and address:
-                yield name, address, frame.text(b"_AMQ_NotifType") == "BINDING_ADDED"
+            names = (b"_AMQ_RoutingName", b"_AMQ_Address", b"_AMQ_NotifType")
+            told = queue_watch.read_binding(*map(frame.text, names))
+            if told is not None:
+                yield told
 
     def close(self) -> None:
         """End the subscription."""

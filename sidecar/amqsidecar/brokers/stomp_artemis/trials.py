@@ -10,10 +10,12 @@ says that an address is full.
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 
+from typing_extensions import override
+
 from amqsidecar.broker import Delivery, IntakeQueue
 from amqsidecar.brokers.artemis.listing import list_messages
-from amqsidecar.brokers.artemis.management import ADDRESS, ManagementQuestion
-from amqsidecar.brokers.artemis.trials import EMPTIED, ArtemisAnswers
+from amqsidecar.brokers.artemis.management import ADDRESS, of_queue
+from amqsidecar.brokers.artemis.trials import EMPTIED, ArtemisTrials
 from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection, call, error_text
 from amqsidecar.brokers.stomp_artemis.management import REPLY_PREFIX, StompManagement
 from amqsidecar.brokers.stomp_artemis.selection import MADE_BY_OTHERS, MEANINGS, read_list
@@ -35,7 +37,7 @@ _LISTED_MAX = 200
 _EMPTIED_AFTER_S = 0.5
 
 
-class StompArtemisTrials(ArtemisAnswers):
+class StompArtemisTrials(ArtemisTrials):
     """Trials over STOMP connections."""
 
     def __init__(
@@ -53,8 +55,8 @@ class StompArtemisTrials(ArtemisAnswers):
         self._allowed = allowed
 
     @property
+    @override
     def features(self) -> TrialFeatures:
-        """The optional parts of these trials."""
         return TrialFeatures(roles=self, effects=self, messages=self, disk=self, acceptors=self)
 
     def read(self, destination: Destination) -> str | None:
@@ -139,10 +141,8 @@ class StompArtemisTrials(ArtemisAnswers):
             f"({_NAMES_NONE})"
         )
 
-    def remove(self, destination: Destination) -> str | None:
-        """Remove or empty a queue of ours; return why it may stay."""
-        if self.can_remove:
-            return self.destroyed(destination)
+    @override
+    def _empty(self, destination: Destination) -> str | None:
         headers = [(name, value) for name, value in self._source(destination) if name != b"ack"]
 
         def take_all(connection: StompConnection) -> None:
@@ -155,8 +155,8 @@ class StompArtemisTrials(ArtemisAnswers):
 
         return self._refusal(destination, take_all) or EMPTIED
 
+    @override
     def refusals(self) -> tuple[str, ...]:
-        """Return the broker's reasons why requests fail; () = they succeed."""
         why = self._management.why_unusable
         if not why:
             return ()
@@ -188,9 +188,7 @@ class StompArtemisTrials(ArtemisAnswers):
             "manage permission can count them"
         )
         count = management.message_count(name) or 0
-        answer = management.ask(
-            ManagementQuestion(f"queue.{name}", "listMessagesAsJSON", (MADE_BY_OTHERS,))
-        )
+        answer = management.ask(of_queue(intake.destination, "listMessagesAsJSON", MADE_BY_OTHERS))
         if not answer.is_ok or not answer.value:
             return ()
         losses = Counter(one.loss for one in read_list(answer.value, self._allowed) if one.loss)
