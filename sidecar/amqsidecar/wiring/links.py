@@ -298,7 +298,7 @@ class LinkMaker:
 
     def _stomp_artemis(self, common: _Common) -> ExaminedLink:
         from amqsidecar.brokers.stomp_artemis.link import StompArtemisLink  # noqa: PLC0415
-        from amqsidecar.brokers.stomp_artemis.look import StompArtemisSettings  # noqa: PLC0415
+        from amqsidecar.brokers.stomp_artemis.management import StompArtemisSettings  # noqa: PLC0415
 
         if self._config.store.is_shared:
             # Why: Artemis acknowledges over STOMP after the commit, one by one. What was committed

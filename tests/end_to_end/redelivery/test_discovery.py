@@ -14,7 +14,7 @@ import pytest
 
 from amqsidecar.broker import IntakeQueue, LookSession
 from amqsidecar.brokers.stomp_artemis.link import StompArtemisLink
-from amqsidecar.brokers.stomp_artemis.look import StompArtemisSettings
+from amqsidecar.brokers.stomp_artemis.management import StompArtemisSettings
 from amqsidecar.clock import SystemClock
 from amqsidecar.errors import LinkLost, QueueRefused
 from amqsidecar.formats import openwire_codec as codec

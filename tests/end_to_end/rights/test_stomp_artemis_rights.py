@@ -7,7 +7,7 @@ import pytest
 
 from amqsidecar.broker import IntakeQueue
 from amqsidecar.brokers.stomp_artemis.link import StompArtemisLink
-from amqsidecar.brokers.stomp_artemis.look import StompArtemisSettings
+from amqsidecar.brokers.stomp_artemis.management import StompArtemisSettings
 from amqsidecar.clock import SystemClock
 from amqsidecar.errors import BrokerRefused, DiscoveryRefused, QueueRefused
 from amqsidecar.model.destination import queue

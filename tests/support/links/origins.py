@@ -16,7 +16,7 @@ from amqsidecar.brokers.core_artemis.link import CoreArtemisLink
 from amqsidecar.brokers.core_artemis.look import CoreArtemisSettings
 from amqsidecar.brokers.core_artemis.take import CoreArtemisTake
 from amqsidecar.brokers.stomp_artemis.link import StompArtemisLink
-from amqsidecar.brokers.stomp_artemis.look import StompArtemisSettings
+from amqsidecar.brokers.stomp_artemis.management import StompArtemisSettings
 from amqsidecar.brokers.stomp_artemis.take import StompArtemisTake
 from amqsidecar.clock import SystemClock
 from amqsidecar.model.destination import Destination

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from amqsidecar.broker import LookSession
 from amqsidecar.brokers.artemis.management import ManagementQuestion
 from amqsidecar.brokers.stomp_artemis.link import StompArtemisLink
-from amqsidecar.brokers.stomp_artemis.look import StompArtemisSettings
+from amqsidecar.brokers.stomp_artemis.management import StompArtemisSettings
 from amqsidecar.brokers.stomp_artemis.take import StompArtemisTake
 from amqsidecar.clock import SystemClock
 from amqsidecar.engine.crash_points import CrashPoint, no_crash

@@ -13,6 +13,7 @@ from amqsidecar.brokers.openwire.connection import OpenWireConnection
 from amqsidecar.brokers.openwire.consumers import OpenWireConsumers
 from amqsidecar.brokers.stomp.connection import StompConnection
 from amqsidecar.brokers.stomp_artemis.intake import StompArtemisIntake
+from amqsidecar.brokers.stomp_artemis.management import StompArtemisSettings
 from amqsidecar.brokers.stomp_classic.consumers import StompSubscriptions
 from amqsidecar.brokers.stomp_classic.intake import IntakeLimits, QueueReader, StompClassicIntake
 from amqsidecar.clock import SystemClock
@@ -36,9 +37,14 @@ SMALL_BYTES_MAX = PREFETCH * 8_192
 def artemis_intake(
     connection: StompConnection, connect: Callable[[], StompConnection]
 ) -> StompArtemisIntake:
+    class Settings(StompArtemisSettings):
+        def connect(self) -> StompConnection:
+            return connect()
+
     management = ArtemisQuestions()
     management.why_unusable = "there is none"
-    return StompArtemisIntake(connection, connect, management, CLOCK, frozenset())
+    settings = Settings(at_loopback(1), clock=CLOCK, instance="test")
+    return StompArtemisIntake(connection, settings, management)
 
 
 @contextmanager

@@ -1,9 +1,10 @@
 """Messages of non-STOMP clients, over STOMP on Artemis: listed, and counted where they stay."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 
 from amqsidecar.brokers.artemis.management import ArtemisQuestions, of_queue
 from amqsidecar.brokers.stomp_artemis.accepted_before import Suspects
+from amqsidecar.brokers.stomp_artemis.management import StompArtemisSettings
 from amqsidecar.brokers.stomp_artemis.selection import (
     MADE_BY_OTHERS,
     MADE_BY_STOMP,
@@ -23,7 +24,6 @@ from amqsidecar.brokers.stomp_artemis.subscriptions import (
     ArtemisSubscriptions,
     Stays,
 )
-from amqsidecar.clock import Clock
 from amqsidecar.model.left_behind import LeftBehind, Loss
 
 _LOOK_EVERY_S = 1.0
@@ -78,14 +78,13 @@ class StompCoreFetcher:
         subscriptions: ArtemisSubscriptions,
         suspects: Suspects,
         management: ArtemisQuestions,
-        clock: Clock,
-        allowed: Collection[Loss],
+        settings: StompArtemisSettings,
     ) -> None:
         self._subscriptions = subscriptions
         self._suspects = suspects
         self._management = management
-        self._clock = clock
-        self._allowed = allowed
+        self._clock = settings.clock
+        self._allowed = settings.allowed_losses
         self._look_at_s = 0.0
         self._left: dict[str, UnreadQueue] = {}
 

@@ -9,7 +9,7 @@
   broker disconnects a user that it refuses.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
 
 from amqsidecar.broker import Delivery, IntakeQueue
 from amqsidecar.brokers.artemis.management import ArtemisQuestions
@@ -17,6 +17,7 @@ from amqsidecar.brokers.connection.message_sizes import TAKEN_BYTES_MAX
 from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection, call, error_text
 from amqsidecar.brokers.stomp_artemis.accepted_before import Suspects
 from amqsidecar.brokers.stomp_artemis.core_messages import StompCoreFetcher
+from amqsidecar.brokers.stomp_artemis.management import StompArtemisSettings
 from amqsidecar.brokers.stomp_artemis.selection import ORIGINAL, ListedMessage
 from amqsidecar.brokers.stomp_artemis.subscriptions import (
     ArtemisSubscription,
@@ -24,7 +25,6 @@ from amqsidecar.brokers.stomp_artemis.subscriptions import (
     StompDelivery,
 )
 from amqsidecar.brokers.token import Accepted
-from amqsidecar.clock import Clock
 from amqsidecar.errors import LinkLost, QueueRefused
 from amqsidecar.formats.artemis_properties import OriginReader
 from amqsidecar.formats.stomp_artemis_message import (
@@ -51,20 +51,15 @@ class StompArtemisIntake:
     def __init__(
         self,
         connection: StompConnection,
-        connect: Callable[[], StompConnection],
+        settings: StompArtemisSettings,
         management: ArtemisQuestions,
-        clock: Clock,
-        allowed: Collection[Loss],
     ) -> None:
         self._connection = connection
-        self._connect = connect
-        self._allowed = allowed
+        self._settings = settings
         self._prefetch = 0
         self._subscriptions = ArtemisSubscriptions(connection, management)
         self._suspects = Suspects(connection, management)
-        self._fetcher = StompCoreFetcher(
-            self._subscriptions, self._suspects, management, clock, allowed
-        )
+        self._fetcher = StompCoreFetcher(self._subscriptions, self._suspects, management, settings)
         # Why ended subscriptions, too: a message on its way when one ended comes late. The broker
         # has it back then, and `_sort` drops it.
         connection.is_ours = self._subscriptions.is_ours
@@ -90,7 +85,7 @@ class StompArtemisIntake:
         self._connection.flush()
 
     def _try(self, queue: IntakeQueue) -> None:
-        trial = self._connect()
+        trial = self._settings.connect()
         try:
             call(trial, "SUBSCRIBE", self._subscriptions.headers(queue, "trial", "1 = 0"))
             trial.send("UNSUBSCRIBE", [(b"id", b"trial")])
@@ -187,7 +182,7 @@ class StompArtemisIntake:
         return not has_odd_names(arrived.headers) and (
             arrived.is_bytes
             or (len(arrived.payload) > 0 and b"\0" not in arrived.body)
-            or (not len(arrived.payload) and Loss.BODY_TYPE in self._allowed)
+            or (not len(arrived.payload) and Loss.BODY_TYPE in self._settings.allowed_losses)
         )
 
     # What is accepted

@@ -27,7 +27,8 @@ hand when a send is refused; the management's; and one that hears of new queues.
 """
 
 from amqsidecar.broker import MoveSession
-from amqsidecar.brokers.stomp_artemis.look import StompArtemisLook, StompArtemisSettings
+from amqsidecar.brokers.stomp_artemis.look import StompArtemisLook
+from amqsidecar.brokers.stomp_artemis.management import StompArtemisSettings
 from amqsidecar.brokers.stomp_artemis.take import StompArtemisTake
 from amqsidecar.engine.broker_held_queues import refuse_to_move
 

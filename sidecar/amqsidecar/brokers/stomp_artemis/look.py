@@ -1,42 +1,12 @@
 """What a link to Artemis over STOMP can do that was opened only to look."""
 
-from dataclasses import dataclass
-
 from amqsidecar.broker import BrokerDescription, BrokerKind, Delivery, Features, IntakeQueue
-from amqsidecar.brokers.artemis.link_settings import ArtemisLinkSettings
 from amqsidecar.brokers.artemis.session import ArtemisSession
-from amqsidecar.brokers.stomp.connection import StompConnection
-from amqsidecar.brokers.stomp_artemis.management import StompManagement
+from amqsidecar.brokers.stomp_artemis.management import StompArtemisSettings, StompManagement
 from amqsidecar.brokers.stomp_artemis.trials import StompArtemisTrials
 from amqsidecar.errors import BrokerRefused
 from amqsidecar.formats.stomp_frame import ENCODING
-from amqsidecar.model.left_behind import LeftBehind, Loss
-
-
-@dataclass(frozen=True, kw_only=True)
-class StompArtemisSettings(ArtemisLinkSettings):
-    """Settings of a `StompArtemisLink`.
-
-    Attributes:
-        allowed_losses: what messages may lose that are taken nevertheless.
-    """
-
-    allowed_losses: frozenset[Loss] = frozenset()
-
-    def connect(self) -> StompConnection:
-        """Connect and log in.
-
-        Raises:
-            LinkLost: the broker can't be reached.
-            BrokerRefused: credentials, permissions or another product.
-        """
-        connection = StompConnection(self.endpoint, self.clock)
-        if "artemis" not in connection.server.lower():
-            connection.close()
-            name = connection.server or "an unknown product"
-            raise BrokerRefused(f"{connection.name} is {name}, not Apache Artemis")
-        return connection
-
+from amqsidecar.model.left_behind import LeftBehind
 
 # Maximum wait on one connection before the others are served.
 SLICE_S = 0.5
@@ -60,7 +30,7 @@ class StompArtemisLook(ArtemisSession):
         version = connection.server.partition("/")[2].partition(" ")[0]
         self.description = BrokerDescription(BrokerKind.ARTEMIS, version, (ENCODING,))
         try:
-            management = StompManagement(settings.connect, settings.clock, settings.instance)
+            management = StompManagement(settings)
         except BaseException:
             connection.disconnect(_CLOSE_TIMEOUT_S)
             raise
@@ -118,11 +88,4 @@ class StompArtemisLook(ArtemisSession):
 
     def trials(self) -> StompArtemisTrials:
         """Return the trials of the user's rights, each with its own connection."""
-        settings = self._settings
-        return StompArtemisTrials(
-            settings.connect,
-            self._management,
-            settings.endpoint.user or "anonymous",
-            settings.allowed_losses,
-            self._routes.read_origin,
-        )
+        return StompArtemisTrials(self._settings, self._management, self._routes.read_origin)

@@ -7,11 +7,13 @@ Source: Artemis, ManagementServiceImpl.handleMessage; `spec-artemis.md` 12.
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
+from amqsidecar.brokers.artemis.link_settings import ArtemisLinkSettings
 from amqsidecar.brokers.artemis.management import (
     ADDRESS,
     ArtemisQuestions,
@@ -19,13 +21,38 @@ from amqsidecar.brokers.artemis.management import (
     ManagementQuestion,
 )
 from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection, call, error_text
-from amqsidecar.clock import Clock
 from amqsidecar.errors import BrokerRefused, LinkLost
 from amqsidecar.formats.stomp_frame import Frame, Header
+from amqsidecar.model.left_behind import Loss
 
 REPLY_PREFIX = "amqsidecar.replies."
 _SUBSCRIPTION = b"replies"
 _TIMEOUT_S = 15.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class StompArtemisSettings(ArtemisLinkSettings):
+    """Settings of a `StompArtemisLink`.
+
+    Attributes:
+        allowed_losses: what messages may lose that are taken nevertheless.
+    """
+
+    allowed_losses: frozenset[Loss] = frozenset()
+
+    def connect(self) -> StompConnection:
+        """Connect and log in.
+
+        Raises:
+            LinkLost: the broker can't be reached.
+            BrokerRefused: credentials, permissions or another product.
+        """
+        connection = StompConnection(self.endpoint, self.clock)
+        if "artemis" not in connection.server.lower():
+            connection.close()
+            name = connection.server or "an unknown product"
+            raise BrokerRefused(f"{connection.name} is {name}, not Apache Artemis")
+        return connection
 
 
 class StompManagement(ArtemisQuestions):
@@ -35,20 +62,19 @@ class StompManagement(ArtemisQuestions):
         run: unique for each connection.
     """
 
-    def __init__(self, connect: Callable[[], StompConnection], clock: Clock, instance: str) -> None:
+    def __init__(self, settings: StompArtemisSettings) -> None:
         """Connect, and find out whether we may ask.
 
         Raises:
             LinkLost: the broker can't be reached.
             BrokerRefused: credentials.
         """
-        self._clock = clock
         self._mark = self.run = uuid4().hex
-        self._prefix = f"{REPLY_PREFIX}{instance}."
+        self._prefix = f"{REPLY_PREFIX}{settings.instance}."
         # Why a new one: the broker may delete that of a predecessor at any moment.
         self._reply_to = f"{self._prefix}{self._mark}".encode()
         self._number = 0
-        self._connection = connect()
+        self._connection = settings.connect()
         try:
             self._prepare()
         except BaseException:
@@ -97,9 +123,10 @@ class StompManagement(ArtemisQuestions):
         found: dict[int, ManagementAnswer] = {}
         for at, question in enumerate(questions):
             connection.send("SEND", self._headers(question, first + at), _body(question))
-        deadline_s = self._clock.monotonic_s() + _TIMEOUT_S
+        clock = connection.clock
+        deadline_s = clock.monotonic_s() + _TIMEOUT_S
         while len(found) < len(questions):
-            left_s = deadline_s - self._clock.monotonic_s()
+            left_s = deadline_s - clock.monotonic_s()
             if left_s <= 0:
                 break
             try:

@@ -11,7 +11,8 @@ from amqsidecar.brokers.artemis import queue_watch
 from amqsidecar.brokers.artemis.left_behind import StuckToken
 from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection
 from amqsidecar.brokers.stomp_artemis.intake import StompArtemisIntake
-from amqsidecar.brokers.stomp_artemis.look import SLICE_S, StompArtemisLook, StompArtemisSettings
+from amqsidecar.brokers.stomp_artemis.look import SLICE_S, StompArtemisLook
+from amqsidecar.brokers.stomp_artemis.management import StompArtemisSettings
 from amqsidecar.brokers.stomp_artemis.token import StompTokenWire
 from amqsidecar.brokers.stomp_artemis.transaction import Transactions
 from amqsidecar.brokers.token import Token
@@ -140,31 +141,16 @@ class StompArtemisTake(StompArtemisLook):
         self._read: tuple[Destination, ...] = ()
         self._notifications = StompNotifications(settings.connect)
         self._stuck_token = StuckToken(self._management, queue(token_queue))
-        self._intake = StompArtemisIntake(
-            self._connection,
-            settings.connect,
-            self._management,
-            self._clock,
-            settings.allowed_losses,
-        )
+        self._intake = StompArtemisIntake(self._connection, settings, self._management)
         try:
-            self._token_wire = StompTokenWire(
-                settings.connect, self._management, self._clock, token_queue, settings.rules_digest
-            )
+            self._token_wire = StompTokenWire(settings, self._management, token_queue)
             self.token = _Token(self._token_wire, token_queue, self._intake, self._keep_alive)
         except BaseException:
             self._intake.close()
             self._management.close()
             raise
         self._is_settled = False
-        self._cycle = Transactions(
-            self._token_wire,
-            self.token,
-            self._clock,
-            self._crash_point,
-            self._target_of,
-            self._watch_sends,
-        )
+        self._cycle = Transactions(self._token_wire, self.token, settings, self._routes)
         self.ahead = self._cycle.ahead
 
     def close(self) -> None:

@@ -20,12 +20,13 @@ last guard before the token is not acknowledged while a token is in hand. It is 
 nothing of it is left after a restart of the broker.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from uuid import uuid4
 
 from typing_extensions import override
 
 from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection, call
+from amqsidecar.brokers.stomp_artemis.management import StompArtemisSettings
 from amqsidecar.brokers.token import Token, decode, encode
 from amqsidecar.brokers.token_queue import (
     TOKEN_TIMEOUT_S,
@@ -33,7 +34,6 @@ from amqsidecar.brokers.token_queue import (
     TokenQueueMaker,
     TokenWire,
 )
-from amqsidecar.clock import Clock
 from amqsidecar.errors import BrokerRefused, LinkLost
 from amqsidecar.formats.stomp_artemis_message import Arrived, destination_headers, read_frame
 from amqsidecar.formats.stomp_frame import Frame, Header
@@ -62,11 +62,9 @@ class StompTokenWire(TokenWire[bytes]):
 
     def __init__(
         self,
-        connect: Callable[[], StompConnection],
+        settings: StompArtemisSettings,
         administration: TokenQueueMaker,
-        clock: Clock,
         queue_name: str,
-        rules_digest: str,
     ) -> None:
         """Make the queue where it can be made, and connect.
 
@@ -74,17 +72,15 @@ class StompTokenWire(TokenWire[bytes]):
             BrokerRefused: the queue can't be made.
             LinkLost: the broker can't be reached.
         """
-        self._connect = connect
+        self._settings = settings
         self._administration = administration
-        self._clock = clock
         self._queue = queue_name
-        self._rules_digest = rules_digest
         self._guards: list[bytes] = []
         administration.make_token_queue(queue_name)
         self.connection = self._connected()
 
     def _connected(self) -> StompConnection:
-        connection = self._connect()
+        connection = self._settings.connect()
         connection.is_ours = _is_ours
         return connection
 
@@ -221,7 +217,7 @@ class StompTokenWire(TokenWire[bytes]):
         return [
             *destination_headers(queue(self._queue)),
             (b"_AMQ_GROUP_ID", b"amqsidecar"),
-            (PROPERTY_RULES_DIGEST.encode(), self._rules_digest.encode()),
+            (PROPERTY_RULES_DIGEST.encode(), self._settings.rules_digest.encode()),
         ]
 
     def _send(self, body: bytes, *headers: Header) -> None:
@@ -240,7 +236,7 @@ class StompTokenWire(TokenWire[bytes]):
 
     def _next(self, timeout_s: float) -> Arrived | None:
         """Return the next message that is no guard; None = not in time."""
-        deadline_s = self._clock.monotonic_s() + timeout_s
+        deadline_s = self._settings.clock.monotonic_s() + timeout_s
         connection = self.connection
         while True:
             while connection.messages:
@@ -255,7 +251,7 @@ class StompTokenWire(TokenWire[bytes]):
                 error = connection.errors.popleft().text(b"message")
                 connection.close()
                 raise LinkLost(f"the broker ended the connection of the token: {error}")
-            left_s = deadline_s - self._clock.monotonic_s()
+            left_s = deadline_s - self._settings.clock.monotonic_s()
             if left_s <= 0:
                 return None
             connection.wait(left_s)

@@ -9,20 +9,20 @@ before the refused one is committed; and the ERROR may come after the receipt of
 every SEND has a receipt, and COMMIT is sent only when all of them are there.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import count
 from typing import NamedTuple
 
 import msgspec
 
 from amqsidecar.broker import Resend
-from amqsidecar.brokers.sends_ahead import SendsAhead, WatchSends
+from amqsidecar.brokers.artemis.routes import ArtemisRoutes
+from amqsidecar.brokers.sends_ahead import SendsAhead
 from amqsidecar.brokers.stomp.connection import FrameRefused, call, error_text
+from amqsidecar.brokers.stomp_artemis.management import StompArtemisSettings
 from amqsidecar.brokers.stomp_artemis.token import StompTokenWire
 from amqsidecar.brokers.token import Token
 from amqsidecar.brokers.token_queue import TokenQueue
-from amqsidecar.clock import Clock
-from amqsidecar.engine.crash_points import CrashPoint
 from amqsidecar.errors import CommitRefused, LinkLost, SendsRefused, UndecodableMessage
 from amqsidecar.formats.stomp_artemis_message import resend_frame
 from amqsidecar.formats.stomp_frame import Header
@@ -57,28 +57,17 @@ class Transactions:
         self,
         wire: StompTokenWire,
         token: TokenQueue[bytes],
-        clock: Clock,
-        crash_point: CrashPoint,
-        target_of: Callable[[Destination], str],
-        watch: WatchSends,
+        settings: StompArtemisSettings,
+        routes: ArtemisRoutes,
     ) -> None:
-        """Prepare.
-
-        Args:
-            wire: has the connection.
-            token: its token queue.
-            clock: where the time comes from.
-            crash_point: called at each step of a transaction.
-            target_of: returns the name to send to for a destination.
-            watch: checks where sends went.
-        """
+        """Prepare; the token is in this queue, over the connection of this wire."""
         self._wire = wire
         self._token = token
-        self._target_of = target_of
-        self._clock = clock
-        self._crash_point = crash_point
+        self._target_of = routes.target
+        self._clock = settings.clock
+        self._crash_point = settings.crash_point
         self._numbers = count(1)
-        self.ahead = SendsAhead(self._start, self._undo, watch)
+        self.ahead = SendsAhead(self._start, self._undo, routes.watch_sends)
 
     def _start(self, sends: Sequence[Resend]) -> _Begun:
         connection = self._wire.connection

@@ -8,7 +8,7 @@ says that an address is full.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 
 from typing_extensions import override
 
@@ -17,14 +17,18 @@ from amqsidecar.brokers.artemis.listing import list_messages
 from amqsidecar.brokers.artemis.management import ADDRESS, of_queue
 from amqsidecar.brokers.artemis.trials import EMPTIED, ArtemisTrials
 from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection, call, error_text
-from amqsidecar.brokers.stomp_artemis.management import REPLY_PREFIX, StompManagement
+from amqsidecar.brokers.stomp_artemis.management import (
+    REPLY_PREFIX,
+    StompArtemisSettings,
+    StompManagement,
+)
 from amqsidecar.brokers.stomp_artemis.selection import MADE_BY_OTHERS, MEANINGS, read_list
 from amqsidecar.errors import BrokerRefused
 from amqsidecar.formats.artemis_properties import OriginReader
 from amqsidecar.formats.stomp_artemis_message import destination_headers
 from amqsidecar.formats.stomp_frame import ENCODING, Header
 from amqsidecar.model.destination import Destination, queue
-from amqsidecar.model.left_behind import LeftBehind, Loss
+from amqsidecar.model.left_behind import LeftBehind
 from amqsidecar.trials import TrialFeatures
 
 _TRANSACTION: Header = (b"transaction", b"trial")
@@ -42,17 +46,14 @@ class StompArtemisTrials(ArtemisTrials):
 
     def __init__(
         self,
-        connect: Callable[[], StompConnection],
+        settings: StompArtemisSettings,
         management: StompManagement,
-        user: str,
-        allowed: Collection[Loss],
         read_origin: OriginReader,
     ) -> None:
         super().__init__(management)
         self._read_origin = read_origin
-        self._connect = connect
-        self._user = user
-        self._allowed = allowed
+        self._settings = settings
+        self._user = settings.endpoint.user or "anonymous"
 
     @property
     @override
@@ -111,7 +112,7 @@ class StompArtemisTrials(ArtemisTrials):
         self, destination: Destination, ask: Callable[[StompConnection], None]
     ) -> str | None:
         """Ask over a connection of its own; return the broker's reason why not."""
-        connection = self._connect()
+        connection = self._settings.connect()
         try:
             ask(connection)
             connection.disconnect(2.0)
@@ -191,7 +192,9 @@ class StompArtemisTrials(ArtemisTrials):
         answer = management.ask(of_queue(intake.destination, "listMessagesAsJSON", MADE_BY_OTHERS))
         if not answer.is_ok or not answer.value:
             return ()
-        losses = Counter(one.loss for one in read_list(answer.value, self._allowed) if one.loss)
+        losses = Counter(
+            one.loss for one in read_list(answer.value, self._settings.allowed_losses) if one.loss
+        )
         return tuple(
             LeftBehind(
                 intake.destination, loss, found, MEANINGS[loss], at_least=count > _LISTED_MAX
