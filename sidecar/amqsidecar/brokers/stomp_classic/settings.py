@@ -11,7 +11,12 @@ _WORDS = ("maximum data length was exceeded", "maximum frame size was exceeded")
 
 
 class FrameLimit:
-    """Remembers the smallest frame that ended a connection; outlives links, of one thread."""
+    """Remembers the smallest frame that ended a connection; outlives links, of one thread.
+
+    Classic announces no limit. At a body larger than `maxDataLength`, or a frame larger than
+    `maxFrameSize`, it sends an ERROR without a receipt and closes the connection (measured on
+    6.3.1). Dead letters of that size come from clients of other connectors.
+    """
 
     def __init__(self) -> None:
         self._refused_bytes: float = inf
