@@ -9,12 +9,11 @@ import secrets
 import string
 from collections.abc import Iterable
 
-from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection, error_text
 from amqsidecar.brokers.stomp_classic import selectors
 from amqsidecar.brokers.stomp_classic.consumers import StompSubscriptions
 from amqsidecar.brokers.stomp_classic.intake import IntakeLimits
-from amqsidecar.clock import Clock
+from amqsidecar.brokers.stomp_classic.settings import StompClassicSettings
 from amqsidecar.errors import BrokerError, BrokerRefused, LinkLost
 from amqsidecar.formats.stomp_classic_message import shown
 from amqsidecar.model.destination import Destination
@@ -30,24 +29,21 @@ _CHARACTERS = string.digits + ":-." + string.ascii_letters + " !\"#$%&'()*+,/;<=
 
 
 def note_breakers(
-    endpoint: Endpoint,
-    clock: Clock,
-    destinations: Iterable[Destination],
-    rules: IntakeLimits,
-    unreadable: dict[str, str],
+    settings: StompClassicSettings, destinations: Iterable[Destination], rules: IntakeLimits
 ) -> None:
     """Add the ids of messages that end connections, with their queues; takes nothing, never raises.
 
     Only what is proven is added; a broker that can't be asked, or ends any connection, proves
     nothing.
     """
+    clock, unreadable = settings.clock, settings.unreadable
     deadline_s = clock.monotonic_s() + _AT_MOST_S
     hint = ""
     try:
         for destination in destinations:
             while clock.monotonic_s() < deadline_s:
                 known = IntakeLimits(rules.allowed_losses, unreadable, rules.utf8_is_modified)
-                found = _find(endpoint, clock, destination, known, hint)
+                found = _find(settings, destination, known, hint)
                 if found is None:
                     break
                 unreadable[found] = destination.name
@@ -57,12 +53,12 @@ def note_breakers(
 
 
 def _find(
-    endpoint: Endpoint, clock: Clock, destination: Destination, rules: IntakeLimits, hint: str
+    settings: StompClassicSettings, destination: Destination, rules: IntakeLimits, hint: str
 ) -> str | None:
     ids = rules.unreadable_in(destination)
     # Why both: others, which we only count, may be too large to reach it.
     for among in (selectors.takes(rules.allowed_losses, ids), selectors.readable(ids)):
-        search = _Search(endpoint, clock, destination, among)
+        search = _Search(settings, destination, among)
         found = search.find(hint)
         if found is not None:
             return found
@@ -73,10 +69,9 @@ class _Search:
     """Looks for one of them among the messages that a selector matches; "" = all."""
 
     def __init__(
-        self, endpoint: Endpoint, clock: Clock, destination: Destination, among: str
+        self, settings: StompClassicSettings, destination: Destination, among: str
     ) -> None:
-        self._endpoint = endpoint
-        self._clock = clock
+        self._settings = settings
         self._destination = destination
         self._among = among
         self._neighbour = ""
@@ -132,9 +127,10 @@ class _Search:
         """
         both = f"({selector}) AND {self._among}" if self._among else selector
         client_id = f"amqsidecar-breakers-{secrets.token_hex(6)}"
-        connection = StompConnection(self._endpoint, self._clock, client_id=client_id)
+        endpoint, clock = self._settings.endpoint, self._settings.clock
+        connection = StompConnection(endpoint, clock, client_id=client_id)
         try:
-            StompSubscriptions(connection, self._clock).browse(self._destination, _PAGE, both)
+            StompSubscriptions(connection, clock).browse(self._destination, _PAGE, both)
         except LinkLost:
             if not connection.was_ended or connection.errors:
                 raise

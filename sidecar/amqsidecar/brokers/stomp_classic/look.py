@@ -6,7 +6,7 @@ Source: ActiveMQ Classic, StatisticsBroker.send; JmsFrameTranslator, whose advis
 import json
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import cached_property
 from typing import Final
 
@@ -29,7 +29,6 @@ from amqsidecar.brokers.classic.statistics import (
     ClassicCounters,
     StatisticsQuestions,
 )
-from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.brokers.connection.refusal import raised_as
 from amqsidecar.brokers.connection.silence import ask_nobody
 from amqsidecar.brokers.selectors import both, of_redelivery_ids
@@ -41,7 +40,6 @@ from amqsidecar.brokers.stomp_classic.intake import IntakeLimits
 from amqsidecar.brokers.stomp_classic.left_behind import Leftovers
 from amqsidecar.brokers.stomp_classic.settings import StompClassicSettings
 from amqsidecar.brokers.stomp_classic.trials import StompClassicTrials
-from amqsidecar.clock import Clock
 from amqsidecar.errors import BrokerError, BrokerRefused, LinkLost
 from amqsidecar.formats.stomp_classic_message import (
     RULES_DIGEST,
@@ -167,33 +165,6 @@ def _place(frame: Frame) -> Destination | None:
 _ANSWER_TIMEOUT_S = 5.0
 
 
-def breaks_connections(
-    endpoint: Endpoint, clock: Clock, destination: Destination, message_id: str
-) -> bool:
-    """Receive one message alone on a separate connection; return whether that ends it.
-
-    Why: an error of the broker's own, such as an unasked ERROR while a queue is full or a right is
-    taken away, comes after some message, too. False also when the broker can't be asked: who
-    breaks connections will break the next one.
-    """
-    client_id = f"amqsidecar-suspects-{secrets.token_hex(6)}"
-    try:
-        connection = StompConnection(endpoint, clock, client_id=client_id)
-    except BrokerError:
-        return False
-    try:
-        with suppress(BrokerError, FrameRefused):
-            StompSubscriptions(connection, clock).browse(destination, 1, selectors.only(message_id))
-        # Why: what follows a body that ended early comes before this answer; and one that goes on
-        # for too long swallows it.
-        connection.answers([connection.ask("BEGIN", [(b"transaction", b"1")])], _ANSWER_TIMEOUT_S)
-    except BrokerError:
-        pass
-    finally:
-        connection.close()
-    return connection.suspect is not None
-
-
 _CLOSE_TIMEOUT_S = 5.0
 _CLOSE_TRIAL_TIMEOUT_S = 1.0
 # Precedent: a broker's browser ends at its maxBrowsePageSize, 400 unless configured.
@@ -218,7 +189,6 @@ class StompClassicLook(ListingSession):
         super().__init__(consumers, StompQueueWatch(consumers, settings.final_suffix), settings)
         self._is_closed = False
         self._endpoint = settings.endpoint
-        self._unreadable = settings.unreadable
         self._rules = IntakeLimits(
             settings.allowed_losses, dict(settings.unreadable), _writes_modified_utf8(version)
         )
@@ -252,16 +222,36 @@ class StompClassicLook(ListingSession):
         if self._connection.suspect is not None:
             self._note_suspect(self._connection.suspect)
         elif was_ended:
-            note_breakers(
-                self._endpoint, self._clock, self._consumers.queues, self._rules, self._unreadable
-            )
+            note_breakers(self._settings, self._consumers.queues, self._rules)
 
     def _note_suspect(self, frame: Frame) -> None:
         suspect = shown(frame)
         name = suspect.message_id.decode(errors="replace")
         source = read_destination(first(suspect.headers, b"destination") or b"")
-        if source is not None and breaks_connections(self._endpoint, self._clock, source, name):
-            self._unreadable[name] = source.name
+        if source is not None and self._breaks_connections(source, name):
+            self._settings.unreadable[name] = source.name
+
+    def _breaks_connections(self, destination: Destination, message_id: str) -> bool:
+        """Receive one message alone on a separate connection; return whether that ends it.
+
+        Why: an error of the broker's own, such as an unasked ERROR while a queue is full or a right
+        is taken away, comes after some message, too. False also when the broker can't be asked: who
+        breaks connections will break the next one.
+        """
+        client_id = f"amqsidecar-suspects-{secrets.token_hex(6)}"
+        try:
+            connection = StompConnection(self._endpoint, self._clock, client_id=client_id)
+        except BrokerError:
+            return False
+        with closing(connection), suppress(BrokerError):
+            with suppress(BrokerError, FrameRefused):
+                consumers = StompSubscriptions(connection, self._clock)
+                consumers.browse(destination, 1, selectors.only(message_id))
+            # Why: what follows a body that ended early comes before this answer; and one that goes
+            # on for too long swallows it.
+            begin = connection.ask("BEGIN", [(b"transaction", b"1")])
+            connection.answers([begin], _ANSWER_TIMEOUT_S)
+        return connection.suspect is not None
 
     @cached_property
     def _counters(self) -> ClassicCounters:
