@@ -217,7 +217,7 @@ class AmqpArtemisTake(_IntakeSession):
         return Features(
             background=self._cycle,
             choosing=self._chosen,
-            settings=self._live_settings,
+            settings=self,
             delayed=self,
         )
 

@@ -100,55 +100,6 @@ def _settings_problem(address: str, settings: Mapping[str, Any]) -> str | None:
     return None
 
 
-class ArtemisSettingsReader:
-    """Asks the live broker; the contract is `broker.TellsSettings`."""
-
-    def __init__(self, management: ArtemisQuestions) -> None:
-        self._management = management
-
-    def address_settings(self, addresses: Sequence[str]) -> list[Mapping[str, Any]]:
-        """Return the merged settings of each address, by the broker's names; unset = absent."""
-        management = self._management
-        management.demand("{}; or name the rules in policy.source")
-        questions = [
-            ManagementQuestion("broker", "getAddressSettingsAsJSON", (name,)) for name in addresses
-        ]
-        found: list[Mapping[str, Any]] = []
-        for name, answer in zip(addresses, management.ask_all(questions), strict=True):
-            if not answer.is_ok or not answer.value:
-                # Why: guessing defaults would decide wrongly.
-                raise BrokerRefused(f"the settings of {name} can't be read: {answer.value}")
-            found.append(json.loads(answer.value))
-        return found
-
-
-def foreign_tokens(
-    management: ArtemisQuestions, known: Collection[str]
-) -> tuple[ForeignToken, ...]:
-    """Return the tokens of all instances but these.
-
-    Raises:
-        BrokerRefused: the user may not ask.
-    """
-    management.demand("can't look for other sidecars' tokens: {}")
-    found = []
-    for row in management.queues_like(TOKEN_QUEUE_PREFIX):
-        instance = row.name.removeprefix(TOKEN_QUEUE_PREFIX)
-        if instance == row.name or instance in known or is_examiner(instance):
-            continue
-        if row.message_count:
-            sent_at_ms = management.first_sent_at_ms(row.name)
-            found.append(
-                ForeignToken(
-                    instance=instance,
-                    sent_at_ms=sent_at_ms,
-                    is_held=row.consumer_count > 0,
-                    rules_digest=_rules_digest(management, row.name),
-                )
-            )
-    return tuple(found)
-
-
 def _rules_digest(management: ArtemisQuestions, queue: str) -> str:
     """Return the digest that the tokens of a queue show, handed out or not; "" = none.
 
@@ -164,41 +115,6 @@ def _rules_digest(management: ArtemisQuestions, queue: str) -> str:
         found = json.loads(lying.value) if lying.is_ok and lying.value else []
     digests = (entry.get(PROPERTY_RULES_DIGEST) for entry in found)
     return next((one for one in digests if isinstance(one, str) and one), "")
-
-
-def queue_counters(
-    management: ArtemisQuestions, destinations: Sequence[Destination], run: str
-) -> Mapping[Destination, Counters]:
-    """Return the counters of each destination that is exactly one queue.
-
-    Measured on 2.44: `messagesAcked` grows with each acknowledgement; `messagesKilled` with each
-    dead letter, also of a person's making, and with each message of a purge; `messagesExpired` with
-    each that expires; `messageCount` has also messages that are handed out or scheduled. All but
-    the last start at 0 when the broker starts. Quirk: a message that a person moves to another
-    queue by management, or removes by its number, counts as acknowledged.
-
-    Args:
-        management: of the broker.
-        destinations: queues, and topics of which one subscription is named (`address::queue`).
-        run: of the connection: the broker has not restarted while it lasts.
-
-    Raises:
-        BrokerRefused: the user may not ask.
-    """
-    management.demand()
-    addresses = dict.fromkeys(one.address for one in destinations)
-    asked = AskedAhead(management)
-    questions = [about_queues(address=address) for address in addresses]
-    asked.ask_ahead(questions)
-    refused = next((one for one in asked.ask_all(questions) if not one.is_ok), None)
-    if refused is not None:
-        raise BrokerRefused(f"the queues can't be counted: {refused.value}")
-    found = {}
-    for destination in destinations:
-        counters = _counters(asked, destination, run)
-        if counters is not None:
-            found[destination] = counters
-    return found
 
 
 def _counters(management: ArtemisQuestions, destination: Destination, run: str) -> Counters | None:
@@ -251,7 +167,6 @@ class ArtemisSession:
         self._clock = clock
         self._instance = settings.instance
         self._run = run
-        self._live_settings = ArtemisSettingsReader(management)
         self._seen_in_part: dict[IntakeQueue, str] = {}
         self._stuck = StuckMessages(management)
         self._waiting_places = WaitingPlaces(management, clock)
@@ -306,7 +221,24 @@ class ArtemisSession:
 
     def foreign_tokens(self, known: Collection[str]) -> tuple[ForeignToken, ...]:
         """Return the tokens of all other instances."""
-        return foreign_tokens(self._management, known)
+        management = self._management
+        management.demand("can't look for other sidecars' tokens: {}")
+        found = []
+        for row in management.queues_like(TOKEN_QUEUE_PREFIX):
+            instance = row.name.removeprefix(TOKEN_QUEUE_PREFIX)
+            if instance == row.name or instance in known or is_examiner(instance):
+                continue
+            if row.message_count:
+                sent_at_ms = management.first_sent_at_ms(row.name)
+                found.append(
+                    ForeignToken(
+                        instance=instance,
+                        sent_at_ms=sent_at_ms,
+                        is_held=row.consumer_count > 0,
+                        rules_digest=_rules_digest(management, row.name),
+                    )
+                )
+        return tuple(found)
 
     def send_terms(self, destination: Destination, *, makes: bool = False) -> SendTerms:
         """Return what becomes of a send to a destination."""
@@ -330,8 +262,30 @@ class ArtemisSession:
         )
 
     def queue_counters(self, destinations: Sequence[Destination]) -> Mapping[Destination, Counters]:
-        """Return the counters of those destinations that the broker counts."""
-        return queue_counters(self._management, destinations, self._run)
+        """Return the counters of each destination that is exactly one queue.
+
+        Measured on 2.44: `messagesAcked` grows with each acknowledgement; `messagesKilled` with
+        each dead letter, also of a person's making, and with each message of a purge;
+        `messagesExpired` with each that expires; `messageCount` has also messages that are handed
+        out or scheduled. All but the last start at 0 when the broker starts. Quirk: a message that
+        a person moves to another queue by management, or removes by its number, counts as
+        acknowledged.
+        """
+        management = self._management
+        management.demand()
+        addresses = dict.fromkeys(one.address for one in destinations)
+        asked = AskedAhead(management)
+        questions = [about_queues(address=address) for address in addresses]
+        asked.ask_ahead(questions)
+        refused = next((one for one in asked.ask_all(questions) if not one.is_ok), None)
+        if refused is not None:
+            raise BrokerRefused(f"the queues can't be counted: {refused.value}")
+        found = {}
+        for destination in destinations:
+            counters = _counters(asked, destination, self._run)
+            if counters is not None:
+                found[destination] = counters
+        return found
 
     def discover(self) -> tuple[IntakeQueue, ...]:
         """Return the dead-letter queues that the live broker has."""
@@ -345,7 +299,22 @@ class ArtemisSession:
     @property
     def features(self) -> Features:
         """The optional features of this wire."""
-        return Features(settings=self._live_settings, delayed=self)
+        return Features(settings=self, delayed=self)
+
+    def address_settings(self, addresses: Sequence[str]) -> list[Mapping[str, Any]]:
+        """Return the merged settings of each address, by the broker's names; unset = absent."""
+        management = self._management
+        management.demand("{}; or name the rules in policy.source")
+        questions = [
+            ManagementQuestion("broker", "getAddressSettingsAsJSON", (name,)) for name in addresses
+        ]
+        found: list[Mapping[str, Any]] = []
+        for name, answer in zip(addresses, management.ask_all(questions), strict=True):
+            if not answer.is_ok or not answer.value:
+                # Why: guessing defaults would decide wrongly.
+                raise BrokerRefused(f"the settings of {name} can't be read: {answer.value}")
+            found.append(json.loads(answer.value))
+        return found
 
     def waiting_problem(self, destination: Destination) -> str | None:
         """Return why a message that waits there may be lost, as a sentence; None = it is kept."""

@@ -201,7 +201,7 @@ class CoreArtemisTake(_IntakeSession):
         return Features(
             background=self._cycle,
             choosing=self._chosen,
-            settings=self._live_settings,
+            settings=self,
             delayed=self,
         )
 

@@ -39,7 +39,7 @@ class StompArtemisLook(ArtemisSession):
     @property
     def features(self) -> Features:
         """The optional features of this wire."""
-        return Features(settings=self._live_settings)
+        return Features(settings=self)
 
     def close(self) -> None:
         """Disconnect."""
