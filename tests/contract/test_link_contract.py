@@ -594,9 +594,9 @@ def test_large_messages_count_like_others(
     harness: LinkHarness, open_link: MakeLink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A look ends when it holds many bytes; a backlog of large messages is one all the same."""
-    for limit in ("openwire.consumers._BROWSE_BYTES_MAX", "amqp_classic.browse._BYTES_MAX"):
+    for limit in ("openwire.consumers._BROWSE_BYTES_MAX", "amqp.browser._BYTES_MAX"):
         monkeypatch.setattr(f"amqsidecar.brokers.{limit}", 1000)
-    monkeypatch.setattr("amqsidecar.brokers.amqp_classic.browse._PAGE_BYTES_MAX", 1000)
+    monkeypatch.setattr("amqsidecar.brokers.amqp.browser._PAGE_BYTES_MAX", 1000)
     harness.put_dead_letters(f"{harness.prefix}.orders", 30, size_bytes=600)
     await_count(open_link(), harness, 30)
 

@@ -26,6 +26,12 @@ _NUMBERS: Final = ("_AMQ_GROUP_SEQUENCE", "_AMQ_INGRESS_TIMESTAMP")
 _ENCODED: Final = "JMS_AMQP_ENCODED_"
 _ANNOTATIONS: Final = ("JMS_AMQP_MA_", "JMS_AMQP_DA_", "JMS_AMQP_FT_")
 _FIRST_ACQUIRER: Final = "JMS_AMQP_FirstAcquirer"
+NEEDS_NO_CONVERSION: Final = "__AMQ_CID IS NULL"
+"""Selector of messages of STOMP and MQTT clients: those of Core and OpenWire clients have this."""
+
+BROWSABLE: Final = f"{MADE_BY_AMQP} OR {NEEDS_NO_CONVERSION}"
+"""Selector of what can be browsed without a conversion that may fail."""
+
 LISTED_MAX: Final = 200
 """Maximum messages of a queue that the broker examines for a list.
 

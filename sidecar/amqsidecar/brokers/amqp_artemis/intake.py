@@ -9,9 +9,9 @@ from amqsidecar.broker import Delivery, IntakeQueue
 from amqsidecar.brokers.amqp.connection import AmqpConnection
 from amqsidecar.brokers.amqp.links import Receiver
 from amqsidecar.brokers.amqp.read_ahead import AheadIntake
-from amqsidecar.brokers.amqp_artemis.browse import NEEDS_NO_CONVERSION
 from amqsidecar.brokers.amqp_artemis.core_messages import (
     CUT,
+    NEEDS_NO_CONVERSION,
     Listed,
     left_unlisted,
     list_of_others,

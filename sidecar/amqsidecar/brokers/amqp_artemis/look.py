@@ -6,11 +6,16 @@ from typing import NamedTuple
 from typing_extensions import override
 
 from amqsidecar.broker import BrokerDescription, BrokerKind, Delivery, IntakeQueue
+from amqsidecar.brokers.amqp.browser import Browser
 from amqsidecar.brokers.amqp.connection import AmqpConnection
 from amqsidecar.brokers.amqp.parts import AmqpParts
 from amqsidecar.brokers.amqp.trials import AmqpTrials
-from amqsidecar.brokers.amqp_artemis.browse import BROWSABLE, browse_convertible
-from amqsidecar.brokers.amqp_artemis.core_messages import LISTED_MAX, Listed, list_of_others
+from amqsidecar.brokers.amqp_artemis.core_messages import (
+    BROWSABLE,
+    LISTED_MAX,
+    Listed,
+    list_of_others,
+)
 from amqsidecar.brokers.amqp_artemis.management import ArtemisManagement
 from amqsidecar.brokers.artemis.left_behind import MADE_BY_AMQP
 from amqsidecar.brokers.artemis.link_settings import ArtemisLinkSettings
@@ -18,7 +23,7 @@ from amqsidecar.brokers.artemis.session import ArtemisSession
 from amqsidecar.brokers.artemis.trials import EMPTIED, ArtemisTrials
 from amqsidecar.brokers.selectors import both, of_redelivery_ids
 from amqsidecar.errors import BrokerRefused
-from amqsidecar.formats.amqp_artemis_message import ENCODING
+from amqsidecar.formats.amqp_artemis_message import ENCODING, read_provenance
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.left_behind import LeftBehind
 
@@ -107,7 +112,7 @@ class AmqpArtemisLook(ArtemisSession):
         super().__init__(opened.management, settings, run=opened.client_id, token_queue=token_queue)
         self._connection = opened.connection
         self._parts = opened.parts
-        self._browse_number = 0
+        self._browser = Browser(opened.connection)
         self._is_own_only = settings.is_own_only
         version = self._connection.remote_properties().get("version", "")
         self.description = BrokerDescription(BrokerKind.ARTEMIS, version, (ENCODING,))
@@ -151,25 +156,37 @@ class AmqpArtemisLook(ArtemisSession):
         return self._browse_count(queue, at_most) if count is None else count
 
     def _browse_count(self, queue: IntakeQueue, at_most: int) -> int:
-        # Why: a link that only looks must not make copies (`browse.py`).
+        # Why: a link that only looks must not make copies (see `_browse_in_part`).
         return len(self.browse(queue, at_most))
 
     @override
     def _browse_in_part(self, queue: IntakeQueue, at_most: int) -> list[Delivery]:
-        # Why in part: the broker would have to convert the others (see `browse.py`).
-        self._browse_number += 1
-        name = f"amqsidecar-browse-{self._browse_number}"
-        return browse_convertible(
-            self._connection,
-            name,
-            queue,
-            at_most,
-            self._routes.read_origin,
-            both(
-                of_redelivery_ids(queue.redelivery_ids),
-                MADE_BY_AMQP if self._is_own_only else BROWSABLE,
-            ),
-        )
+        # Quirk (Artemis 2.44): a browse over AMQP is not harmless. A message that the broker can't
+        # convert to AMQP (a StreamMessage with bytes, made by a Core or OpenWire client) stays in
+        # its queue, and a copy of it goes to the dead-letter address: one more at each look. So
+        # the management is asked to list what is there; where that is not possible, only what
+        # needs no conversion is browsed.
+        name = queue.destination.name
+        if "::" in name:
+            # Quirk (Artemis): without the capability `queue`, a selector on a multicast queue by
+            # its fully qualified name ends the connection.
+            raise BrokerRefused(
+                f"can't look into {name} without the right to manage the broker: allow the user to "
+                "send and manage on activemq.management"
+            )
+        browsable = MADE_BY_AMQP if self._is_own_only else BROWSABLE
+        selector = both(of_redelivery_ids(queue.redelivery_ids), browsable)
+        read_origin = self._routes.read_origin
+        return [
+            Delivery(
+                None,
+                queue.destination,
+                message,
+                read_provenance(message, queue, read_origin=read_origin),
+                ENCODING,
+            )
+            for message in self._browser.look(name, at_most, selector, "queue")
+        ]
 
     def trials(self) -> AmqpArtemisTrials:
         """Return what tries the user's rights over this connection."""

@@ -13,11 +13,11 @@ from typing import Final
 from typing_extensions import override
 
 from amqsidecar.broker import BrokerDescription, BrokerKind, Delivery, Features, IntakeQueue
+from amqsidecar.brokers.amqp.browser import Browser
 from amqsidecar.brokers.amqp.connection import AmqpConnection
 from amqsidecar.brokers.amqp.links import Receiver, Sender, forget, is_answered
 from amqsidecar.brokers.amqp.parts import AmqpParts
 from amqsidecar.brokers.amqp.trials import AmqpTrials
-from amqsidecar.brokers.amqp_classic.browse import COUNT_MAX, Browser
 from amqsidecar.brokers.amqp_classic.probe import find_transformer
 from amqsidecar.brokers.amqp_classic.trials import AmqpClassicTrials
 from amqsidecar.brokers.amqp_classic.watch import OriginNames
@@ -29,7 +29,7 @@ from amqsidecar.brokers.classic.foreign_tokens import (
     BrowsedToken,
 )
 from amqsidecar.brokers.classic.link_settings import ClassicLinkSettings
-from amqsidecar.brokers.classic.queues import is_wildcard, pattern_of
+from amqsidecar.brokers.classic.queues import COUNT_MAX, is_wildcard, pattern_of
 from amqsidecar.brokers.classic.session import ClassicSession
 from amqsidecar.brokers.classic.statistics import (
     ANSWER_S,
@@ -202,7 +202,7 @@ class AmqpClassicLook(ClassicSession):
         self._clock = settings.clock
         self._numbers = count(1)
         self._names = settings.names
-        self._browser = Browser(connection)
+        self._browser = Browser(connection, "read")
         self.description = self._described(is_native_wire=settings.amqp_producers_only)
 
     def _described(self, *, is_native_wire: bool) -> BrokerDescription:
@@ -225,12 +225,12 @@ class AmqpClassicLook(ClassicSession):
         return ClassicCounters(ask, self._shown)
 
     def _shown(self, destination: Destination, at_most: int) -> int:
-        return self._browser.count(destination.name, at_most)
+        return self._browser.count(str(destination), at_most)
 
     @override
     def _browse_tokens(self) -> Iterable[BrowsedToken]:
         # A token that an older program left over AMQP does not report its queue.
-        for message in self._browser.look(TOKEN_QUEUES.name, BROWSED_MAX, TOKENS_ONLY):
+        for message in self._browser.look(str(TOKEN_QUEUES), BROWSED_MAX, TOKENS_ONLY):
             with suppress(UndecodableMessage):
                 found = take_apart(message)
                 place = named_destination(found)
@@ -291,7 +291,8 @@ class AmqpClassicLook(ClassicSession):
         pattern = asked.name if is_wildcard(asked.name) else f"{asked.name}.>"
         deliveries: dict[Destination, list[Delivery]] = {}
         limit = _WILDCARD_MAX if pattern == asked.name else COUNT_MAX
-        for message in self._browser.look(pattern, limit, of_redelivery_ids(queue.redelivery_ids)):
+        chosen = of_redelivery_ids(queue.redelivery_ids)
+        for message in self._browser.look(f"queue://{pattern}", limit, chosen):
             delivery = self._delivery(message, queue, pattern)
             deliveries.setdefault(delivery.source, []).append(delivery)
         if pattern != asked.name:

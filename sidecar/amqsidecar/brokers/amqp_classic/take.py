@@ -5,18 +5,18 @@ from functools import partial
 from typing import Final
 
 from amqsidecar.broker import Delivery, IntakeQueue, Resend
+from amqsidecar.brokers.amqp.browser import Browser
 from amqsidecar.brokers.amqp.connection import AmqpConnection
 from amqsidecar.brokers.amqp.cycle import AmqpCycle, AmqpTools
 from amqsidecar.brokers.amqp.parts import AmqpParts
 from amqsidecar.brokers.amqp.senders import SenderPool
 from amqsidecar.brokers.amqp.token import AmqpTokenWire
 from amqsidecar.brokers.amqp.transaction import Coordinator
-from amqsidecar.brokers.amqp_classic.browse import COUNT_MAX, BrowsedQueues
 from amqsidecar.brokers.amqp_classic.intake import MEANINGS, NOT_AMQP_MADE, OTHERS, ClassicIntake
 from amqsidecar.brokers.amqp_classic.look import BATCH, AmqpClassicLook, AmqpClassicSettings
 from amqsidecar.brokers.amqp_classic.probe import Transformer, find_transformer
 from amqsidecar.brokers.amqp_classic.watch import NO_ORIGIN, ClassicWatch
-from amqsidecar.brokers.classic.queues import is_wildcard
+from amqsidecar.brokers.classic.queues import COUNT_MAX, is_wildcard
 from amqsidecar.brokers.token_queue import TokenQueue
 from amqsidecar.errors import (
     BrokerRefused,
@@ -41,6 +41,20 @@ _PATTERN_WITHOUT_RULES: Final = (
     "dead-letter strategies, and no such rules are given: name the broker's activemq.xml in "
     "policy.source, or each queue in intake.queues and its origin in intake.origin"
 )
+
+
+class BrowsedQueues:
+    """Looks into a token queue by browsing, since Classic answers no questions over AMQP."""
+
+    def __init__(self, browser: Browser) -> None:
+        self._browser = browser
+
+    def make_token_queue(self, name: str) -> None:
+        """Do nothing: the broker makes a queue at the first attach."""
+
+    def has_token(self, queue: str) -> bool:
+        """Return whether the queue holds a token, handed out or not."""
+        return self._browser.count(f"queue://{queue}", 1) > 0
 
 
 class AmqpClassicTake(AmqpClassicLook):
@@ -180,7 +194,7 @@ class AmqpClassicTake(AmqpClassicLook):
         until_s = self._clock.monotonic_s() + _COUNTING_S_MAX
         # Why in this order: those that were never counted, then those counted longest ago.
         for queue in (*(one for one in queues if one not in counts), *counts):
-            count = self._count(queue.name, COUNT_MAX, OTHERS)
+            count = self._count(queue, COUNT_MAX, OTHERS)
             counts.pop(queue, None)
             counts[queue] = count
             if self._clock.monotonic_s() >= until_s:
@@ -231,8 +245,8 @@ class AmqpClassicTake(AmqpClassicLook):
 
     def count(self, queue: IntakeQueue, at_most: int) -> int:
         """Return how many messages wait; a browser ends at `maxBrowsePageSize`, 400 by default."""
-        return self._count(queue.destination.name, min(at_most, COUNT_MAX))
+        return self._count(queue.destination, min(at_most, COUNT_MAX))
 
-    def _count(self, name: str, at_most: int, selector: str = "") -> int:
+    def _count(self, queue: Destination, at_most: int, selector: str = "") -> int:
         self._connection.check()
-        return self._browser.count(name, at_most, selector)
+        return self._browser.count(str(queue), at_most, selector)

@@ -4,11 +4,11 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from amqsidecar.broker import Delivery, IntakeQueue
+from amqsidecar.brokers.amqp.browser import Browser
 from amqsidecar.brokers.amqp.trials import AmqpTrials
-from amqsidecar.brokers.amqp_classic.browse import COUNT_MAX, Browser
 from amqsidecar.brokers.amqp_classic.intake import MEANINGS, NOT_AMQP_MADE, NOT_CONVERTIBLE, OTHERS
 from amqsidecar.brokers.amqp_classic.probe import Transformer
-from amqsidecar.brokers.classic.queues import EMPTIED, is_wildcard
+from amqsidecar.brokers.classic.queues import COUNT_MAX, EMPTIED, is_wildcard
 from amqsidecar.errors import BrokerRefused, UndecodableMessage
 from amqsidecar.formats.amqp_classic_message import damage, take_apart
 from amqsidecar.model.destination import Destination
@@ -90,7 +90,7 @@ class AmqpClassicTrials:
             for seen in self._seen(queue):
                 counts[seen.source, self._loss(seen)] += 1
         elif self._amqp_producers_only:
-            others = self._browser.count(queue.destination.name, COUNT_MAX, OTHERS)
+            others = self._browser.count(str(queue.destination), COUNT_MAX, OTHERS)
             counts[queue.destination, NOT_AMQP_MADE] = others
         else:
             raise BrokerRefused("a run does not read over this connector")

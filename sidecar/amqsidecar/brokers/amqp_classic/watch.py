@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from typing import Protocol
 
+from amqsidecar.brokers.amqp.browser import Browser
 from amqsidecar.brokers.amqp.connection import AmqpConnection
 from amqsidecar.brokers.amqp.links import Receiver
-from amqsidecar.brokers.amqp_classic.browse import Browser
 from amqsidecar.brokers.classic.queues import is_ours, pattern_of
 from amqsidecar.brokers.selectors import quoted
 from amqsidecar.errors import BrokerRefused, QueueRefused, UndecodableMessage
@@ -192,7 +192,7 @@ class ClassicWatch:
         for _ in range(_LOOKS_MAX):
             known = len(told_of.excluded)
             found = self._browser.look(
-                wildcard.name, at_most, _other_than(told_of.excluded, self._final_suffix)
+                str(wildcard), at_most, _other_than(told_of.excluded, self._final_suffix)
             )
             unnamed = sum(not self._learn(_destination_of(one), told_of) for one in found)
             unnamed_max = max(unnamed_max, unnamed)
@@ -253,7 +253,7 @@ class ClassicWatch:
             return False
         selector = f"JMSDestination IN ({quoted(str(dead_letter_queue))}, {quoted(str(origin))})"
         # Why: a wildcard makes no queue; this one matches the queue itself and those below it.
-        return bool(self._browser.look(f"{dead_letter_queue.name}.>", 1, selector))
+        return bool(self._browser.look(f"{dead_letter_queue}.>", 1, selector))
 
     def _add(self, dead_letter_queue: Destination, origin: Destination) -> None:
         if dead_letter_queue not in self.members:

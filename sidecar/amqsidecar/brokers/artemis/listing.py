@@ -1,6 +1,6 @@
 """Lists a queue of Artemis through its management: nothing is taken or converted.
 
-Why not a browse: see `brokers/amqp_artemis/browse.py`.
+Why not a browse: see `brokers/amqp_artemis/look.py`.
 """
 
 import json

@@ -18,6 +18,9 @@ from amqsidecar.model.sidecar_names import CAUSES, OWN_PREFIX
 QUEUE_ADVISORIES = topic("ActiveMQ.Advisory.Queue")
 # Precedent: the Java client's prefetch for topics; the broker holds back what goes beyond.
 ADVISORY_PREFETCH = 32_766
+COUNT_MAX = 400
+"""Classic's browsers see no further (maxBrowsePageSize)."""
+
 EMPTIED = (
     "only openwire:// can remove a queue of Classic; it is empty now, and the next doctor of this "
     "user uses it again"

@@ -14,12 +14,11 @@ from amqsidecar.brokers.artemis.left_behind import left_too_large
 from amqsidecar.brokers.core.consumers import CoreDelivery
 from amqsidecar.brokers.core.refusal import QUEUE_MISSING, CoreRefused
 from amqsidecar.brokers.core.session import CoreAcknowledgement, CoreSession, is_forced
-from amqsidecar.brokers.core_artemis.browse import encoded_of
 from amqsidecar.brokers.core_artemis.targets import make_missing_queue
 from amqsidecar.brokers.selectors import both
 from amqsidecar.errors import LinkLost, QueueRefused
 from amqsidecar.formats.artemis_properties import OriginReader
-from amqsidecar.formats.core_artemis_message import ENCODING, read_provenance
+from amqsidecar.formats.core_artemis_message import ENCODING, keep_large, read_provenance
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.left_behind import LeftBehind
 
@@ -411,3 +410,11 @@ class CoreIntake:
                 self._session.feed(reader.number, held_bytes)
             else:
                 self._session.return_credits(reader.number, held_bytes)
+
+
+def encoded_of(delivery: CoreDelivery) -> bytes:
+    """Return a delivery's message as the store keeps it; closes its large body."""
+    if delivery.large_body is None:
+        return delivery.encoded
+    with delivery.large_body as body:
+        return keep_large(delivery.message, body.read())

@@ -13,15 +13,15 @@ from amqsidecar.brokers.artemis.link_settings import ArtemisLinkSettings
 from amqsidecar.brokers.artemis.management import ManagementQuestion
 from amqsidecar.brokers.artemis.session import ArtemisSession
 from amqsidecar.brokers.core.connection import CoreConnection
-from amqsidecar.brokers.core.refusal import CoreRefused
-from amqsidecar.brokers.core.session import CoreSession
-from amqsidecar.brokers.core_artemis.browse import browse_core
+from amqsidecar.brokers.core.refusal import QUEUE_MISSING, CoreRefused
+from amqsidecar.brokers.core.session import CoreSession, is_forced
+from amqsidecar.brokers.core_artemis.intake import encoded_of
 from amqsidecar.brokers.core_artemis.management import CoreManagement
 from amqsidecar.brokers.core_artemis.trials import CoreTrials
 from amqsidecar.brokers.selectors import both, of_redelivery_ids
-from amqsidecar.errors import LinkLost
+from amqsidecar.errors import BrokerRefused, LinkLost
 from amqsidecar.formats.core.primitives import CoreProtocolError
-from amqsidecar.formats.core_artemis_message import ENCODING
+from amqsidecar.formats.core_artemis_message import ENCODING, read_provenance
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.left_behind import LeftBehind
 
@@ -38,6 +38,10 @@ class CoreArtemisSettings(ArtemisLinkSettings):
 
     selector: str = MADE_BY_OTHERS
     why_amqp_left: Callable[[], str] = why_left_by_core
+
+
+_BYTES_MAX = 64 * 1024 * 1024
+_WINDOW_BYTES = 1 << 20
 
 
 class CoreArtemisOpened(NamedTuple):
@@ -128,15 +132,57 @@ class CoreArtemisLook(ArtemisSession):
 
     @override
     def _browse_in_part(self, queue: IntakeQueue, at_most: int) -> list[Delivery]:
-        # Why in part: the broker would convert what an AMQP client has made.
-        return browse_core(
-            self._service,
-            queue,
-            at_most,
-            self._routes.read_origin,
-            self._timeout_s,
-            both(of_redelivery_ids(queue.redelivery_ids), self._selector),
-        )
+        # Why in part: the broker would convert what an AMQP client has made. A message that is too
+        # large to be taken is left out, and a missing queue is empty.
+        session, timeout_s = self._service, self._timeout_s
+        selector = both(of_redelivery_ids(queue.redelivery_ids), self._selector)
+        name = queue.destination.name.rpartition("::")[2]
+        try:
+            browser = session.create_consumer(
+                name, selector or None, window_bytes=_WINDOW_BYTES, browse_only=True
+            )
+        except CoreRefused as refused:
+            if refused.kind == QUEUE_MISSING:
+                return []
+            raise BrokerRefused(
+                f"can't browse {name}: {refused}; allow the user to browse it"
+            ) from refused
+        found: list[Delivery] = []
+        held_bytes = 0
+        is_done, has_come = False, False
+        session.force_delivery(browser)
+        clock = session.wire.clock
+        deadline_s = clock.monotonic_s() + timeout_s
+        try:
+            while not is_done:
+                for delivery in session.take_from(browser):
+                    session.give_back(delivery)
+                    if is_forced(delivery.message):
+                        is_done = is_done or not (has_come or session.is_receiving(browser))
+                        has_come = False
+                        session.force_delivery(browser)
+                        continue
+                    has_come = True
+                    if delivery.too_large_bytes:
+                        continue
+                    encoded = encoded_of(delivery)
+                    if is_done or len(found) >= at_most or held_bytes > _BYTES_MAX:
+                        is_done = True
+                        continue
+                    provenance = read_provenance(
+                        delivery.message, queue, read_origin=self._routes.read_origin
+                    )
+                    found.append(Delivery(None, queue.destination, encoded, provenance, ENCODING))
+                    held_bytes += len(encoded)
+                    deadline_s = clock.monotonic_s() + timeout_s
+                left_s = deadline_s - clock.monotonic_s()
+                if left_s <= 0:
+                    raise LinkLost(f"browsing {name} did not end in {timeout_s:g} s")
+                if not is_done:
+                    session.wire.wait(left_s)
+        finally:
+            session.close_consumer(browser)
+        return found
 
     def trials(self) -> CoreTrials:
         """Return what tries the user's rights over this connection."""

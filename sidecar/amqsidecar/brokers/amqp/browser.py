@@ -1,13 +1,10 @@
-"""Looking into queues of Classic over AMQP without taking anything, within bounded memory."""
+"""Looking into queues over AMQP without taking anything, within bounded memory."""
 
 from collections.abc import Iterator
 
 from amqsidecar.brokers.amqp.connection import AmqpConnection
 from amqsidecar.brokers.amqp.links import Receiver
 from amqsidecar.errors import BrokerRefused, LinkLost
-
-COUNT_MAX = 400
-"""Classic's browsers see no further (maxBrowsePageSize)."""
 
 _BYTES_MAX = 64 * 1024 * 1024
 _PAGE_BYTES_MAX = 16 * 1024 * 1024
@@ -17,45 +14,58 @@ _NUDGE_AFTER_S = 0.2
 
 
 class Browser:
-    """Looks over one connection."""
+    """Looks over one connection.
 
-    def __init__(self, connection: AmqpConnection) -> None:
+    Attributes:
+        connection: to browse over.
+    """
+
+    def __init__(self, connection: AmqpConnection, right: str = "browse") -> None:
+        """Prepare; who may not browse is advised to get this right."""
         self.connection = connection
+        self._right = right
         self._number = 0
 
-    def look(self, name: str, at_most: int, selector: str = "") -> list[bytes]:
+    def look(
+        self, address: str, at_most: int, selector: str = "", capability: str | None = None
+    ) -> list[bytes]:
         """Return the messages of a queue, or of all queues of a wildcard, from the head of each.
 
         Args:
-            name: of the queue; one that does not exist is made, a wildcard makes none.
+            address: of the queue; on Classic one that does not exist is made, a wildcard makes
+                none.
             at_most: messages; many bytes end the look earlier.
             selector: which messages; "" = all.
+            capability: of the source.
 
         Raises:
             BrokerRefused: the user may not browse it.
             LinkLost: the connection is gone, or the broker does not answer.
         """
         found: list[bytes] = []
-        for arrived in self._pages(name, at_most, selector):
+        for arrived in self._pages(address, at_most, selector, capability):
             found += arrived
             if sum(map(len, found)) >= _BYTES_MAX:
                 break
         return found
 
-    def count(self, name: str, at_most: int, selector: str = "") -> int:
+    def count(self, address: str, at_most: int, selector: str = "") -> int:
         """Return how many messages a browse would find without its limit of bytes.
 
         Raises:
             As `look`.
         """
-        return sum(map(len, self._pages(name, at_most, selector)))
+        return sum(map(len, self._pages(address, at_most, selector)))
 
-    def _pages(self, name: str, at_most: int, selector: str) -> Iterator[list[bytes]]:
+    def _pages(
+        self, address: str, at_most: int, selector: str, capability: str | None = None
+    ) -> Iterator[list[bytes]]:
         self._number += 1
         receiver = Receiver(
             self.connection,
             f"amqsidecar-browse-{self._number}",
-            f"queue://{name}",
+            address,
+            capability=capability,
             is_browsing=True,
             selector=selector,
         )
@@ -65,7 +75,7 @@ class Browser:
         try:
             while left > 0:
                 asked = min(asked, left)
-                arrived = self._next(receiver, asked, name)
+                arrived = self._next(receiver, asked)
                 yield arrived[:left]
                 left -= len(arrived)
                 if len(arrived) < asked:
@@ -75,7 +85,7 @@ class Browser:
         finally:
             receiver.end()
 
-    def _next(self, receiver: Receiver, asked: int, name: str) -> list[bytes]:
+    def _next(self, receiver: Receiver, asked: int) -> list[bytes]:
         receiver.drain(asked)
         is_done = False
         for _ in range(max(1, int(self.connection.timeout_s / _NUDGE_AFTER_S))):
@@ -90,27 +100,14 @@ class Browser:
             receiver.drain(1)
         if receiver.refusal is not None:
             raise BrokerRefused(
-                f"can't browse queue://{name}: {receiver.refusal}; allow the user to read it"
+                f"can't browse {receiver.address}: {receiver.refusal}; allow the user to "
+                f"{self._right} it"
             )
         if not is_done:
             raise LinkLost(
-                f"browsing queue://{name} did not end in {self.connection.timeout_s:g} s"
+                f"browsing {receiver.address} did not end in {self.connection.timeout_s:g} s"
             )
         arrived = receiver.take_arrived(len(receiver.arrived))
         for in_hand, _ in arrived:
             receiver.accept(in_hand)
         return [message for _, message in arrived]
-
-
-class BrowsedQueues:
-    """Looks into a token queue by browsing, since Classic answers no questions over AMQP."""
-
-    def __init__(self, browser: Browser) -> None:
-        self._browser = browser
-
-    def make_token_queue(self, name: str) -> None:
-        """Do nothing: the broker makes a queue at the first attach."""
-
-    def has_token(self, queue: str) -> bool:
-        """Return whether the queue holds a token, handed out or not."""
-        return self._browser.count(queue, 1) > 0
