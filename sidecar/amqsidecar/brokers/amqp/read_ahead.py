@@ -2,8 +2,10 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from itertools import count
 
 from amqsidecar.broker import Delivery
+from amqsidecar.brokers.amqp.connection import AmqpConnection
 from amqsidecar.brokers.amqp.links import AmqpDelivery, Receiver
 from amqsidecar.errors import LinkLost
 
@@ -113,8 +115,26 @@ class ReadAhead:
 class AheadIntake(ABC):
     """The part of an intake that its prefetch answers."""
 
-    def __init__(self) -> None:
+    def __init__(self, connection: AmqpConnection) -> None:
+        self._connection = connection
         self._ahead = ReadAhead()
+        self._numbers = count(1)
+        self._turn = 0
+
+    def _next_name(self) -> str:
+        """Return the name of one more receiver."""
+        return f"amqsidecar-intake-{next(self._numbers)}"
+
+    def _spread(self, prefetch: int, queue_count: int) -> None:
+        """Divide the prefetch among the queues, and ask for as much."""
+        self._ahead.spread(prefetch, queue_count)
+        self.top_up()
+        self._connection.pump(0)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether both sides have closed all links."""
+        return self._ahead.is_closed
 
     @abstractmethod
     def top_up(self) -> None:

@@ -3,7 +3,6 @@
 import math
 from collections import Counter
 from collections.abc import Sequence
-from itertools import count
 
 from amqsidecar.broker import Delivery, IntakeQueue
 from amqsidecar.brokers.amqp.connection import AmqpConnection
@@ -41,16 +40,13 @@ class AmqpIntake(AheadIntake):
         *,
         is_own_only: bool,
     ) -> None:
-        self._connection = connection
         self._is_own_only = is_own_only
         self._management = management
         self._receivers: dict[IntakeQueue, Receiver] = {}
         self._leaving: dict[Receiver, Destination] = {}
         self._listed: dict[IntakeQueue, Listed] = {}
         self._look_at_s = self._rest_until_s = self._list_s = 0.0
-        super().__init__()
-        self._numbers = count(1)
-        self._turn = 0
+        super().__init__(connection)
         self._cut: Counter[Receiver] = Counter()
         self._too_large: Counter[Receiver] = Counter()
 
@@ -63,9 +59,7 @@ class AmqpIntake(AheadIntake):
                 self._retire(queue)
                 self._listed.pop(queue, None)
         self._attach_missing(queues)
-        self._ahead.spread(prefetch, len(queues))
-        self.top_up()
-        self._connection.pump(0)
+        self._spread(prefetch, len(queues))
 
     @property
     def has_lost_queues(self) -> bool:
@@ -106,7 +100,7 @@ class AmqpIntake(AheadIntake):
             readable = _readable_selector(name.partition("::")[0])
         return Receiver(
             self._connection,
-            f"amqsidecar-intake-{next(self._numbers)}",
+            self._next_name(),
             name,
             # Why: with a plain name the broker makes an anycast queue where there is none.
             # Quirk (Artemis 2.44): without it, a selector on a multicast queue by its fully
@@ -260,11 +254,6 @@ class AmqpIntake(AheadIntake):
         self._ahead.close(self._receivers.values())
         self._receivers.clear()
         self._listed.clear()
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether both sides have closed all links."""
-        return self._ahead.is_closed
 
 
 def _readable_selector(address: str) -> str:

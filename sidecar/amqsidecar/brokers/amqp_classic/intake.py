@@ -6,7 +6,6 @@ again at once. It stays in hand, unsettled, and goes back when the link is close
 
 from collections import Counter
 from collections.abc import Mapping
-from itertools import count
 
 from amqsidecar.broker import Delivery
 from amqsidecar.brokers.amqp.connection import AmqpConnection
@@ -77,14 +76,11 @@ class ClassicIntake(AheadIntake):
         is_native_wire: bool,
         allowed_losses: frozenset[Loss],
     ) -> None:
-        self._connection = connection
         self._encoding = encoding
         self._is_native_wire = is_native_wire
         self._may_damage = Loss.BODY_TYPE in allowed_losses
         self._subscriptions: dict[Destination, _Subscription] = {}
-        super().__init__()
-        self._numbers = count(1)
-        self._turn = 0
+        super().__init__(connection)
         self._nudge_at_s = 0.0
 
     def read_from(
@@ -108,7 +104,7 @@ class ClassicIntake(AheadIntake):
             if queue not in self._subscriptions:
                 receiver = Receiver(
                     self._connection,
-                    f"amqsidecar-intake-{next(self._numbers)}",
+                    self._next_name(),
                     str(queue),
                     selector=NATIVE_ONLY if self._is_native_wire else "",
                 )
@@ -122,9 +118,7 @@ class ClassicIntake(AheadIntake):
             if not subscription.receiver.is_open:
                 self._retire(self._subscriptions.pop(queue))
                 refused[queue] = subscription.receiver.refusal or self._connection.no_answer
-        self._ahead.spread(prefetch, len(queues))
-        self.top_up()
-        self._connection.pump(0)
+        self._spread(prefetch, len(queues))
         return refused
 
     @property
@@ -232,8 +226,3 @@ class ClassicIntake(AheadIntake):
         """Begin to close all links; messages in hand go back."""
         self._ahead.close(subscription.receiver for subscription in self._subscriptions.values())
         self._subscriptions.clear()
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether both sides have closed all links."""
-        return self._ahead.is_closed
