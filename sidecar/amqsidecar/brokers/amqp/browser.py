@@ -20,10 +20,9 @@ class Browser:
         connection: to browse over.
     """
 
-    def __init__(self, connection: AmqpConnection, right: str = "browse") -> None:
-        """Prepare; who may not browse is advised to get this right."""
+    def __init__(self, connection: AmqpConnection, *, is_classic: bool) -> None:
         self.connection = connection
-        self._right = right
+        self._is_classic = is_classic
         self._number = 0
 
     def look(
@@ -86,27 +85,27 @@ class Browser:
             receiver.end()
 
     def _next(self, receiver: Receiver, asked: int) -> list[bytes]:
-        receiver.drain(asked)
-        is_done = False
-        for _ in range(max(1, int(self.connection.timeout_s / _NUDGE_AFTER_S))):
+        timeout_s = self.connection.timeout_s
+        waits = max(1, int(timeout_s / _NUDGE_AFTER_S)) if self._is_classic else 1
+        is_done, credit = False, asked
+        for _ in range(waits):
+            # Quirk (Classic): a message that can't be encoded, such as a StreamMessage with bytes
+            # in it, stops the broker until the next word about credit.
+            receiver.drain(credit)
             is_done = self.connection.run_until(
                 lambda: receiver.refusal or (receiver.is_answered and receiver.is_drained),
-                _NUDGE_AFTER_S,
+                timeout_s / waits,
             )
             if is_done:
                 break
-            # Quirk (Classic): a message that can't be encoded, such as a StreamMessage with bytes
-            # in it, stops the broker until the next word about credit.
-            receiver.drain(1)
+            credit = 1
         if receiver.refusal is not None:
             raise BrokerRefused(
                 f"can't browse {receiver.address}: {receiver.refusal}; allow the user to "
-                f"{self._right} it"
+                f"{'read' if self._is_classic else 'browse'} it"
             )
         if not is_done:
-            raise LinkLost(
-                f"browsing {receiver.address} did not end in {self.connection.timeout_s:g} s"
-            )
+            raise LinkLost(f"browsing {receiver.address} did not end in {timeout_s:g} s")
         arrived = receiver.take_arrived(len(receiver.arrived))
         for in_hand, _ in arrived:
             receiver.accept(in_hand)

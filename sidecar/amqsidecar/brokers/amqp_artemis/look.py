@@ -112,7 +112,7 @@ class AmqpArtemisLook(ArtemisSession):
         super().__init__(opened.management, settings, run=opened.client_id, token_queue=token_queue)
         self._connection = opened.connection
         self._parts = opened.parts
-        self._browser = Browser(opened.connection)
+        self._browser = Browser(opened.connection, is_classic=False)
         self._is_own_only = settings.is_own_only
         version = self._connection.remote_properties().get("version", "")
         self.description = BrokerDescription(BrokerKind.ARTEMIS, version, (ENCODING,))

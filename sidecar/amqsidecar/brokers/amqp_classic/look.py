@@ -202,7 +202,7 @@ class AmqpClassicLook(ClassicSession):
         self._clock = settings.clock
         self._numbers = count(1)
         self._names = settings.names
-        self._browser = Browser(connection, "read")
+        self._browser = Browser(connection, is_classic=True)
         self.description = self._described(is_native_wire=settings.amqp_producers_only)
 
     def _described(self, *, is_native_wire: bool) -> BrokerDescription:

@@ -18,6 +18,14 @@ from amqsidecar.brokers.connection.silence import Patience, Silence, reset
 from amqsidecar.clock import Clock
 from amqsidecar.errors import LinkLost
 
+LARGE_BYTES: Final = 1 << 16
+"""From here on a write of its own costs less than a copy."""
+
+ANSWER_TIMEOUT_S: Final = 60.0
+"""Maximum wait for an answer, or until the broker reads."""
+_READ_BYTES: Final = 1 << 18
+_READS_MAX: Final = 64
+
 
 class Waker:
     """Ends a `select` of another thread."""
@@ -43,10 +51,6 @@ class Waker:
         self.receiver.close()
 
 
-LARGE_BYTES: Final = 1 << 16
-"""From here on a write of its own costs less than a copy."""
-
-
 def joined(pieces: Iterable[bytes]) -> Iterator[bytes]:
     """Yield the same bytes in order: small neighbours together, each large piece as it is."""
     small: list[bytes] = []
@@ -60,12 +64,6 @@ def joined(pieces: Iterable[bytes]) -> Iterator[bytes]:
         yield piece
     if small:
         yield b"".join(small)
-
-
-ANSWER_TIMEOUT_S: Final = 60.0
-"""Maximum wait for an answer, or until the broker reads."""
-_READ_BYTES: Final = 1 << 18
-_READS_MAX: Final = 64
 
 
 class ByteStream:
