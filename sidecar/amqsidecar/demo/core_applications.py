@@ -9,8 +9,8 @@ from contextlib import closing, contextmanager
 from typing import Final
 from uuid import uuid1
 
-from amqsidecar.brokers.connection.credentials import NO_PASSWORD, Credentials
 from amqsidecar.brokers.connection.byte_stream import Waker
+from amqsidecar.brokers.connection.credentials import NO_PASSWORD, Credentials
 from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.brokers.core.connection import CoreConnection
 from amqsidecar.brokers.core.consumers import CoreDelivery
