@@ -435,8 +435,10 @@ def test_an_alert_is_tuned_by_values() -> None:
             "AmqsidecarNewCause": {"enabled": False},
             "AmqsidecarOverdue": {
                 "for": "10m",
-                "severity": "critical",
+                "keep_firing_for": "15m",
+                "severity": "page",
                 "labels": {"team": "night"},
+                "annotations": {"chat": "#payments"},
                 "thresholds": {"seconds": 900},
             },
             "AmqsidecarStoreNearlyFull": {"thresholds": {"share": 0.25}},
@@ -445,8 +447,10 @@ def test_an_alert_is_tuned_by_values() -> None:
     assert before.keys() - found.keys() == {"AmqsidecarNewCause"}
     overdue = found["AmqsidecarOverdue"]
     assert "[3m]) > 900" in overdue["expr"]
-    assert overdue["for"] == "10m"
-    assert overdue["labels"] == {"severity": "critical", "team": "night"}
+    assert (overdue["for"], overdue["keep_firing_for"]) == ("10m", "15m")
+    assert overdue["labels"] == {"severity": "page", "team": "night"}
+    assert overdue["annotations"]["chat"] == "#payments"
+    assert overdue["annotations"]["summary"] == "Due messages are not re-sent"
     assert "0.25 * (" in found["AmqsidecarStoreNearlyFull"]["expr"]
     assert "64 * 1024" in found["AmqsidecarStoreNearlyFull"]["expr"]
     assert found["AmqsidecarGone"]["labels"] == {"severity": "critical", "team": "payments"}

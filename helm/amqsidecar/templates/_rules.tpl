@@ -57,8 +57,10 @@ One alert. Argument: a dict of `rule`, what the values say of it (`own`), `monit
 {{- end }}
 {{- end }}
 {{- $_ := set $rule "expr" $expr }}
-{{- with .own.for }}
-{{- $_ := set $rule "for" . }}
+{{- range $key := list "for" "keep_firing_for" }}
+{{- with get $.own $key }}
+{{- $_ := set $rule $key . }}
+{{- end }}
 {{- end }}
 {{- $labels := merge (deepCopy (.own.labels | default dict)) (deepCopy .monitoring.alertLabels) ($rule.labels | default dict) }}
 {{- with .own.severity }}
@@ -77,6 +79,6 @@ One alert. Argument: a dict of `rule`, what the values say of it (`own`), `monit
 {{- end }}
 {{- end }}
 {{- end }}
-{{- $_ := set $rule "annotations" $notes }}
+{{- $_ := set $rule "annotations" (merge (deepCopy (.own.annotations | default dict)) $notes) }}
 {{- toYaml $rule }}
 {{- end }}
