@@ -37,6 +37,7 @@ NAMES = {
 }
 OTHER_WIRES = {"artemis_core": "core", "artemis_amqp": "amqp"}
 LATENESS_PER_SECOND = 1_000
+INCIDENT_DELAY_MS = 3_000
 
 
 class Row(NamedTuple):
@@ -190,6 +191,26 @@ def _whole_cycle(run: _Run) -> Iterator[Row]:
         )
 
 
+def _incident(run: _Run) -> Iterator[Row]:
+    """Very many deaths as fast as consumers reject, while another consumer takes them back."""
+    count, delay_ms, theirs = run.count(50_000), INCIDENT_DELAY_MS, None
+    with BROKERS[run.name]() as broker:
+        whole_cycle.bench_sidecar(broker, run.folder, 500, delay_ms, run.wire)
+        ours = whole_cycle.bench_sidecar(broker, run.folder, count, delay_ms, run.wire).late
+    if run.is_classic:
+        with whole_cycle.plugin_broker(broker.version, delay_ms) as plugin:
+            whole_cycle.bench_plugin(plugin, 500, delay_ms)
+            theirs = whole_cycle.bench_plugin(plugin, count, delay_ms).late
+    yield Row(
+        f"{count} deaths at once, delay {delay_ms} ms: late p50, p99, last; redeliveryPlugin",
+        run.where,
+        f"{ours.p50}, {ours.p99}, {ours.max} ms",
+        "" if theirs is None else f"{theirs.p50}, {theirs.p99}, {theirs.max} ms",
+        "" if theirs is None else f"{ours.p50 / max(1, theirs.p50):.2f}",
+        "<= 1 (p50)" if run.is_classic else "",
+    )
+
+
 def _lateness(run: _Run) -> Iterator[Row]:
     """At a steady rate, and at half the rate through the store where this run measured it."""
     yield from _lateness_at(run, LATENESS_PER_SECOND, "p99 < 50 ms")
@@ -275,6 +296,7 @@ MEASURED: dict[str, Callable[[_Run], Iterator[Row]]] = {
     "moving": _moving,
     "whole_cycle": _whole_cycle,
     "lateness": _lateness,
+    "incident": _incident,
 }
 
 

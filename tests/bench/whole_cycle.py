@@ -13,12 +13,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench.dead_letters import BODY_BYTES, application_peer
+from bench.lateness import Spread
 from bench.sidecar_watch import measured_sidecar
 from support.brokers.real import FULL_SPEED, Broker, ClassicBroker
 from support.jms.peer import JmsPeer
 
 DELAY_MS = 1000  # The least that the plugin takes.
 REJECTING_CONSUMERS = 4
+STEPS = 20
+"""Looks at the time that each consumer takes."""
 FIRST_DEATH = "redeliveryDelay IS NULL"
 COME_BACK = "redeliveryDelay IS NOT NULL"
 _numbers = itertools.count(1)
@@ -31,13 +34,16 @@ class WholeCycle(NamedTuple):
         whole: from the first reject to the last redelivery, the delay subtracted.
         sends: from the last reject, or the end of the delay if that is later, to the last
             redelivery, counting what came back in that time.
+        late: milliseconds beyond the delay: when a share of all was back, less when that share
+            was rejected.
     """
 
     whole: float
     sends: float
+    late: Spread
 
 
-def plugin_broker(version: str) -> ClassicBroker:
+def plugin_broker(version: str, delay_ms: int = DELAY_MS) -> ClassicBroker:
     return ClassicBroker(
         version,
         jvm_flags=FULL_SPEED,
@@ -46,50 +52,92 @@ def plugin_broker(version: str) -> ClassicBroker:
       <redeliveryPlugin fallbackToDeadLetter="true" sendToDlqIfMaxRetriesExceeded="true">
         <redeliveryPolicyMap><redeliveryPolicyMap>
           <defaultEntry>
-            <redeliveryPolicy maximumRedeliveries="5" initialRedeliveryDelay="{DELAY_MS}"
-                              redeliveryDelay="{DELAY_MS}"/>
+            <redeliveryPolicy maximumRedeliveries="5" initialRedeliveryDelay="{delay_ms}"
+                              redeliveryDelay="{delay_ms}"/>
           </defaultEntry>
         </redeliveryPolicyMap></redeliveryPolicyMap>
       </redeliveryPlugin>""",
     )
 
 
-def bench_plugin(broker: Broker, count: int) -> WholeCycle:
-    return _reject_and_take_back(application_peer(broker), count)
+def bench_plugin(broker: Broker, count: int, delay_ms: int = DELAY_MS) -> WholeCycle:
+    return _reject_and_take_back(application_peer(broker), count, delay_ms)
 
 
-def bench_sidecar(broker: Broker, folder: Path, count: int) -> WholeCycle:
+def bench_sidecar(
+    broker: Broker, folder: Path, count: int, delay_ms: int = DELAY_MS, wire: str | None = None
+) -> WholeCycle:
     run = folder / f"whole-{next(_numbers)}"
-    with measured_sidecar(run, broker, delay_ms=DELAY_MS) as sidecar:
+    with measured_sidecar(run, broker, delay_ms=delay_ms, wire=wire) as sidecar:
         sidecar.start()
-        result = _reject_and_take_back(application_peer(broker), count)
+        result = _reject_and_take_back(application_peer(broker), count, delay_ms)
         sidecar.stop()
     return result
 
 
-def _reject_and_take_back(peer: JmsPeer, count: int) -> WholeCycle:
+def _reject_and_take_back(peer: JmsPeer, count: int, delay_ms: int) -> WholeCycle:
     queue = f"bench.whole.{next(_numbers)}"
     peer.fill(queue, count, size=BODY_BYTES)
     back = _TakeBack(peer, queue, count)
+    died = _Seen()
     began_s = time.monotonic()
     back.start()
     share, rest = divmod(count, REJECTING_CONSUMERS)
     shares = [share + rest] + [share] * (REJECTING_CONSUMERS - 1)
     # What one consumer has fetched ahead comes free when it ends.
     with ThreadPoolExecutor(REJECTING_CONSUMERS) as pool:
-        for rejecting in [pool.submit(_reject, peer, queue, one) for one in shares]:
+        for rejecting in [pool.submit(_reject, peer, queue, one, died) for one in shares]:
             rejecting.result()
     rejected_s = time.monotonic()
     back.join()
-    delay_s = DELAY_MS / 1000
+    delay_s = delay_ms / 1000
     whole_s = back.ended_s - began_s - delay_s
     phase_s = max(rejected_s, began_s + delay_s)
-    before = back.count_until(phase_s)
-    return WholeCycle(count / whole_s, (count - before) / max(back.ended_s - phase_s, 1e-3))
+    before = back.seen.count_until(phase_s)
+    late_ms = [
+        int((back.seen.reached_s(one) - died.reached_s(one) - delay_s) * 1000)
+        for one in (-(-count * percent // 100) for percent in range(1, 101))
+    ]
+    return WholeCycle(
+        count / whole_s,
+        (count - before) / max(back.ended_s - phase_s, 1e-3),
+        Spread.of(late_ms),
+    )
 
 
-def _reject(peer: JmsPeer, queue: str, count: int) -> None:
-    peer.fail(queue, messages=count, selector=FIRST_DEATH)
+def _reject(peer: JmsPeer, queue: str, count: int, died: "_Seen") -> None:
+    step = max(50, count // STEPS)
+    for at in range(0, count, step):
+        messages = min(step, count - at)
+        peer.fail(queue, messages=messages, selector=FIRST_DEATH)
+        died.add(messages)
+
+
+class _Seen:
+    """Remembers how many messages there were at which time; for several threads."""
+
+    def __init__(self) -> None:
+        self._seen: list[tuple[float, int]] = [(time.monotonic(), 0)]
+        self._lock = threading.Lock()
+
+    @property
+    def latest(self) -> tuple[float, int]:
+        return self._seen[-1]
+
+    def add(self, count: int) -> None:
+        with self._lock:
+            self._seen.append((time.monotonic(), self._seen[-1][1] + count))
+
+    def count_until(self, at_s: float) -> int:
+        return max((total for seen_s, total in self._seen if seen_s <= at_s), default=0)
+
+    def reached_s(self, count: int) -> float:
+        """Return when there were this many, between two looks by their rate."""
+        later = next(at for at, (_, total) in enumerate(self._seen) if total >= count)
+        if not later:
+            return self._seen[0][0]
+        (from_s, before), (until_s, total) = self._seen[later - 1], self._seen[later]
+        return from_s + (until_s - from_s) * (count - before) / (total - before)
 
 
 class _TakeBack(threading.Thread):
@@ -100,29 +148,24 @@ class _TakeBack(threading.Thread):
         self._peer = peer
         self._queue = queue
         self._count = count
-        self._seen: list[tuple[float, int]] = [(time.monotonic(), 0)]
+        self.seen = _Seen()
 
     def run(self) -> None:
-        total = 0
-        while total < self._count:
+        while (total := self.seen.latest[1]) < self._count:
             drained = self._peer._rate(
                 "drain",
                 destination=self._queue,
-                count=min(max(100, self._count // 20), self._count - total),
+                count=min(max(100, self._count // STEPS), self._count - total),
                 batch=100,
                 waitMs=60_000,
                 selector=COME_BACK,
             )
             if not drained.count:
                 return
-            total += drained.count
-            self._seen.append((time.monotonic(), total))
+            self.seen.add(drained.count)
 
     @property
     def ended_s(self) -> float:
-        at_s, total = self._seen[-1]
+        at_s, total = self.seen.latest
         assert total == self._count, f"{total} of {self._count} messages came back"
         return at_s
-
-    def count_until(self, at_s: float) -> int:
-        return max((total for seen_s, total in self._seen if seen_s <= at_s), default=0)

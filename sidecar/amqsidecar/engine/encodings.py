@@ -37,9 +37,10 @@ class InHand:
         return self._of.get(encoding, [])[:at_most]
 
     def remove(self, deliveries: Sequence[Delivery]) -> None:
-        """Remove the first ones of an encoding."""
+        """Remove deliveries of one encoding that are in hand; the others keep their order."""
         if deliveries:
-            del self._of[deliveries[0].encoding][: len(deliveries)]
+            encoding, gone = deliveries[0].encoding, set(map(id, deliveries))
+            self._of[encoding] = [one for one in self._of[encoding] if id(one) not in gone]
 
     def give_back(self, deliveries: Sequence[Delivery]) -> None:
         """Take the ones that were removed last back."""

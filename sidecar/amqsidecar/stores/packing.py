@@ -84,12 +84,11 @@ def pack_events(events: Sequence[AnyEvent]) -> tuple[int, bytes]:
     return DEFLATED, zlib.compress(body, 1)
 
 
-def keys_of(event: AnyEvent) -> Iterator[str]:
-    """Yield the keys by which the index of blocks finds an event."""
-    if event.redelivery_id:
-        yield event.redelivery_id
-    if isinstance(event, Received) and event.life:
-        yield event.life
+def keys_of(events: Sequence[AnyEvent]) -> set[str]:
+    """Return the keys by which the index of blocks finds events."""
+    keys = {event.redelivery_id for event in events}
+    keys |= {event.life for event in events if isinstance(event, Received)}
+    return keys - {""}
 
 
 def block_values(events: Sequence[AnyEvent]) -> dict[str, Any]:

@@ -53,3 +53,10 @@ def test_what_is_given_back_comes_first_again() -> None:
     assert [one.handle for one in in_hand.first("amqp/1.0", 9)] == ["a1"]
     assert in_hand.encodings == ["core/1", "amqp/1.0"]
     assert len(in_hand) == 4
+
+
+def test_what_has_to_wait_stays_in_hand_before_what_is_taken() -> None:
+    in_hand = InHand()
+    in_hand.add([delivery(name, "core/1") for name in ("waits", "taken", "waits too", "later")])
+    in_hand.remove([in_hand.first("core/1", 9)[1]])
+    assert [one.handle for one in in_hand.first("core/1", 9)] == ["waits", "waits too", "later"]

@@ -355,6 +355,7 @@ class CoreIntake:
 
     def settle(self, handles: Sequence[CoreHandle]) -> None:
         """Forget the messages of a committed transaction, and ask for more."""
+        credit_bytes = dict.fromkeys(self._readers, 0)
         for handle in handles:
             reader = self._readers.get(handle.consumer)
             if reader is None:
@@ -362,8 +363,9 @@ class CoreIntake:
                 continue
             reader.in_hand.pop(handle.message_id, None)
             reader.received_count -= 1
-            if not reader.is_leaving:
-                self._session.return_credits(reader.number, handle.credit_bytes)
+            credit_bytes[handle.consumer] += handle.credit_bytes
+        for reader in self._active():
+            self._session.return_credits(reader.number, credit_bytes[reader.number])
         if handles:
             self._window_bytes = min(self._window_bytes * 2, _WINDOWS_BYTES_MAX)
         for reader in list(self._readers.values()):

@@ -5,7 +5,7 @@ Pure: the same delivery, time and chance give the same judgement.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import NamedTuple, Protocol, assert_never
 
 import msgspec
@@ -44,7 +44,7 @@ from amqsidecar.model.event import (
 from amqsidecar.model.failure import death_group
 from amqsidecar.model.life import life_of_death
 from amqsidecar.model.message import MessageEdit
-from amqsidecar.model.provenance import Provenance, kept_message_id
+from amqsidecar.model.provenance import kept_message_id
 from amqsidecar.model.schedule import (
     RowState,
     TakenRow,
@@ -163,7 +163,8 @@ class Judge:
         self._chance = chance
         self._readers = readers
         self._keeps_exhausted = keeps_exhausted
-        self._remembered: _Remembered | None = None
+        self._place_of: _PlaceOf = self._find_place
+        self._decisions: dict[_Kind, Decision | str | None] | None = None
         self._has_drawn = False
 
     def vet(self, delivery: Delivery) -> Delivery:
@@ -173,7 +174,7 @@ class Judge:
 
     def prepare(self, deliveries: Sequence[Delivery], /) -> Sequence[Delivery]:
         """Return all; from now on equal questions are asked once, until the next call."""
-        self._remembered = _Remembered({}, {})
+        self._place_of, self._decisions = cache(self._find_place), {}
         return deliveries
 
     def judge(
@@ -191,7 +192,7 @@ class Judge:
         readers = self._readers
         delivery = self.vet(delivery)
         provenance = delivery.provenance
-        place = self._find_place(provenance, delivery.source)
+        place = self._place_of(provenance.origin, delivery.source, provenance.problem)
         origin = place.origin
         redelivery_id = provenance.redelivery_id
         if not redelivery_id or len(redelivery_id) > LONGEST_REDELIVERY_ID:
@@ -222,33 +223,29 @@ class Judge:
             return self._redeliver(origin, origin, decision, draft, is_backlog=is_backlog)
         return self._carry_out(decision, origin, draft, is_backlog=is_backlog)
 
-    def _find_place(self, provenance: Provenance, source: Destination) -> "_Place":
-        """Return what is true of all dead letters of an origin in a queue."""
-        key = provenance.origin, source, provenance.problem
-        known = None if self._remembered is None else self._remembered.places.get(key)
-        if known is not None:
-            return known
-        origin, problem = provenance.origin, provenance.problem
+    def _find_place(
+        self, origin: Destination | None, source: Destination, problem: str | None
+    ) -> "_Place":
+        """Return what is true of all dead letters that name an origin in a queue.
+
+        Args:
+            origin: as the message names it.
+            source: the queue.
+            problem: of their provenance.
+        """
         if origin is not None and len(origin.name) > LONGEST_NAME:
-            length = len(origin.name)
-            origin = None
-            problem = problem or (
-                f"the name of its origin has {length} characters, more than {LONGEST_NAME}"
-            )
+            too_long = f"has {len(origin.name)} characters, more than {LONGEST_NAME}"
+            origin, problem = None, problem or f"the name of its origin {too_long}"
         if origin is None:
             problem = problem or "the message does not name its origin"
-            place = _Place(None, source, problem, None, str(source), None)
-        else:
-            origin = self._readers.true_origin(origin, source)
-            problem = self.send_rules.origin_problem(origin) or problem
-            # Why the source: nothing may ever be sent to such an origin.
-            is_never = problem and self.send_rules.final_problem(origin) is not None
-            parked_at = source if is_never else origin
-            unsent = self.send_rules.redelivery_problem(origin)
-            place = _Place(origin, parked_at, problem or "", unsent, str(source), str(origin))
-        if self._remembered is not None:
-            self._remembered.places[key] = place
-        return place
+            return _Place(None, source, problem, None, str(source), None)
+        origin = self._readers.true_origin(origin, source)
+        problem = self.send_rules.origin_problem(origin) or problem
+        # Why the source: nothing may ever be sent to such an origin.
+        is_never = problem and self.send_rules.final_problem(origin) is not None
+        parked_at = source if is_never else origin
+        unsent = self.send_rules.redelivery_problem(origin)
+        return _Place(origin, parked_at, problem or "", unsent, str(source), str(origin))
 
     def _decide(
         self, delivery: Delivery, origin: Destination, received: Received
@@ -262,9 +259,8 @@ class Judge:
             provenance.expired,
             provenance.is_store_duplicate,
         )
-        remembered = self._remembered if facts is None else None
-        decisions = {} if remembered is None else remembered.decisions
-        if kind in decisions:
+        decisions = self._decisions if facts is None else None
+        if decisions is not None and kind in decisions:
             return decisions[kind]
         dead_letter = _dead_letter(*kind)
         if facts is not None:
@@ -273,7 +269,7 @@ class Judge:
         self._has_drawn = False
         decision = self._decider.decide(dead_letter, self._draw)
         answer = _fault_of(decision) or decision
-        if not self._has_drawn:
+        if decisions is not None and not self._has_drawn:
             decisions[kind] = answer
         return answer
 
@@ -422,17 +418,9 @@ class _Place(NamedTuple):
     origin_name: str | None
 
 
-class _Remembered(NamedTuple):
-    """Answers that hold for the deliveries of a cycle.
-
-    Attributes:
-        places: by named origin, source and problem of the provenance.
-        decisions: of the rules, or what is wrong with them; by the arguments of `_dead_letter`.
-            None of them was drawn by chance.
-    """
-
-    places: dict[tuple[Destination | None, Destination, str | None], _Place]
-    decisions: dict[tuple[Destination, int, bool, bool, bool], Decision | str | None]
+_PlaceOf = Callable[[Destination | None, Destination, str | None], _Place]
+_Kind = tuple[Destination, int, bool, bool, bool]
+"""The arguments of `_dead_letter`."""
 
 
 def _fault_of(decision: object) -> str | None:

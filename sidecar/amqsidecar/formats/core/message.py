@@ -384,22 +384,10 @@ class CoreLayout:
         self.is_shared = is_shared
 
 
-class _Known(NamedTuple):
-    """A layout, and the bytes that prove it: all but those of values.
-
-    Attributes:
-        mask: 255 in the place of each of these bytes, as a number.
-        proof: the bytes, as a number.
-    """
-
-    mask: int
-    proof: int
-    layout: CoreLayout
-
-
 _SHARED_BYTES_MAX: Final = 4096
 _RENEWED_AFTER: Final = 8
-_known: dict[int, _Known] = {}
+# By length: a mask of all bytes but values, those bytes, both as numbers; and their layout.
+_known: dict[int, tuple[int, int, CoreLayout]] = {}
 _misses: dict[int, int] = {}
 
 
@@ -427,7 +415,7 @@ def layout_of(encoded: bytes) -> CoreLayout:
             start = value if _BYTES_OF_TYPE[encoded[value - 1]] >= 0 else value + _INT.size
             fixed[start:end] = bytes(end - start)
         mask = int.from_bytes(fixed, "little")
-        _known[size] = _Known(mask, int.from_bytes(encoded, "little") & mask, layout)
+        _known[size] = mask, int.from_bytes(encoded, "little") & mask, layout
     return layout
 
 

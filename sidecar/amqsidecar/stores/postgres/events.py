@@ -82,5 +82,5 @@ def forget_events(database: PostgresDatabase, blocks: str, limit: int, **conditi
     return removed
 
 
-def _keys(events: Iterable[AnyEvent]) -> set[str]:
-    return {event_key(key) for event in events for key in keys_of(event)}
+def _keys(events: Sequence[AnyEvent]) -> set[str]:
+    return {event_key(key) for key in keys_of(events)}

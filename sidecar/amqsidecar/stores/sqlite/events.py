@@ -18,7 +18,7 @@ def write_block(database: SqliteDatabase, events: Sequence[AnyEvent]) -> int | N
         return None
     block: int = database.rows("add_block", **block_values(events))[0][0]
     database.query("add_event_count", (len(events),))
-    database.add_each("add_key", [(storable(key), block) for key in sorted(_keys(events))])
+    database.add_each("add_key", [(storable(key), block) for key in sorted(keys_of(events))])
     return block
 
 
@@ -40,7 +40,7 @@ def rewrite_block(
     database: SqliteDatabase, block: int, events: Sequence[AnyEvent], left: Sequence[AnyEvent]
 ) -> None:
     """Remove the other events of a block."""
-    gone = _keys(events) - _keys(left)
+    gone = keys_of(events) - keys_of(left)
     database.query_each("delete_key", [(key, block) for key in sorted(gone)])
     database.query("add_event_count", (len(left) - len(events),))
     if left:
@@ -77,7 +77,3 @@ def forget_events(database: SqliteDatabase, blocks: str, limit: int, **condition
             written += forgotten
     database.queue("add_written_count", count=-written)
     return removed
-
-
-def _keys(events: Iterable[AnyEvent]) -> set[str]:
-    return {key for event in events for key in keys_of(event)}
