@@ -29,8 +29,8 @@ def silence_discards() -> None:
     """What no line of a policy sends to a dead-letter queue is dropped."""
     carry_out = Judge._carry_out
 
-    def discard(judge: Judge, decision: Any, origin: Any, draft: Any, **options: Any) -> Any:
-        judgement = carry_out(judge, decision, origin, draft, **options)
+    def discard(judge: Judge, decision: Any, draft: Any) -> Any:
+        judgement = carry_out(judge, decision, draft)
         if isinstance(decision, DeadLetterTo):
             return msgspec.structs.replace(judgement, row=None)
         return judgement

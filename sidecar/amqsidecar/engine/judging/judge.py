@@ -200,28 +200,26 @@ class Judge:
             if readers.facts is not None:
                 redelivery_id = dated_redelivery_id(redelivery_id, now_ms)
         received = self._received(delivery, place, row_id, redelivery_id, now_ms)
-        draft = _Draft(
-            delivery, row_id, redelivery_id, now_ms, received, self._message_group(delivery)
-        )
+        group = self._message_group(delivery)
+        draft = _Draft(delivery, received, place.parked_at, delivery.message, group, is_backlog)
         if origin is None or place.problem:
-            return draft.park(place.parked_at, place.problem)
+            return draft.park(place.problem)
         try:
             decision = self._decide(delivery, origin, received)
         except SidecarError:
             raise
         except Exception as error:  # noqa: BLE001 - a stranger's plugin may raise anything
-            return draft.park(
-                origin, f"the rules failed on this message: {type(error).__name__}: {error}"
-            )
+            what = f"{type(error).__name__}: {error}"
+            return draft.park(f"the rules failed on this message: {what}")
         if isinstance(decision, str):
-            return draft.park(origin, f"the rules failed on this message: {decision}")
+            return draft.park(f"the rules failed on this message: {decision}")
         if readers.advice is not None and isinstance(decision, Redeliver):
             decision = self._advised(decision, readers.advice(delivery, decision))
         if isinstance(decision, Redeliver):
             if place.redelivery_problem is not None:
-                return draft.park(origin, place.redelivery_problem)
-            return self._redeliver(origin, origin, decision, draft, is_backlog=is_backlog)
-        return self._carry_out(decision, origin, draft, is_backlog=is_backlog)
+                return draft.park(place.redelivery_problem)
+            return self._redeliver(origin, decision, draft)
+        return self._carry_out(decision, draft)
 
     def _find_place(
         self, origin: Destination | None, source: Destination, problem: str | None
@@ -316,87 +314,42 @@ class Judge:
         return advised
 
     def _carry_out(
-        self,
-        decision: DeadLetterTo | Discard | Redirect | Exhaust | Park | None,
-        origin: Destination,
-        draft: "_Draft",
-        *,
-        is_backlog: bool,
+        self, decision: DeadLetterTo | Discard | Redirect | Exhaust | Park | None, draft: "_Draft"
     ) -> Judgement:
-        source = draft.delivery.source
+        source, rules, keeps = draft.delivery.source, self.send_rules, self._keeps_exhausted
         match decision:
             case DeadLetterTo():
-                rules = self.send_rules
                 final = final_destination(decision, source, rules.is_intake, rules.final_suffix)
-                return self._exhaust(origin, final, decision, draft, is_backlog=is_backlog)
+                made = draft.exhaust(final, decision, keeps=keeps)
+            case Exhaust(rule):
+                final = final_queue(source, rules.final_suffix)
+                made = draft.exhaust(final, DeadLetterTo(source, 0, rule), keeps=keeps)
+            case Discard() if draft.is_backlog:
+                final = final_queue(source, rules.final_suffix)
+                made = draft.hold(final, f"backlog; the rules say discard: {decision.rule}")
             case Discard():
-                return self._discard(decision, origin, draft, is_backlog=is_backlog)
-            case Redirect() | Exhaust() | Park():
-                return self._carry_out_beyond(decision, origin, draft, is_backlog=is_backlog)
-            case None:
-                return draft.park(origin, "no plugin of the chain decided on it")
+                made = draft.discard(decision)
+            case Redirect(to, delay_ms, count, rule, edit):
+                if (reason := rules.redirect_problem(to)) is not None:
+                    made = draft.park(f"{rule}: {reason}")
+                else:
+                    made = self._redeliver(to, Redeliver(delay_ms, count, rule, edit), draft)
+            case Park() | None:
+                made = draft.park(
+                    "no plugin of the chain decided on it" if decision is None else decision.rule
+                )
             case _:
                 assert_never(decision)
+        return made
 
-    def _redeliver(
-        self,
-        origin: Destination,
-        to: Destination,
-        decision: Redeliver,
-        draft: "_Draft",
-        *,
-        is_backlog: bool,
-    ) -> Judgement:
+    def _redeliver(self, to: Destination, decision: Redeliver, draft: "_Draft") -> Judgement:
         if decision.edit is not None:
             try:
                 draft.edit(self._readers.edit, decision.edit, decision.redelivery_count)
             except EditRefused as refused:
                 # Why not re-sent as it is: the rule has a reason to remove a property.
-                return draft.park(origin, f"{decision.rule}: {refused}")
-        return draft.redeliver(to, decision, is_backlog=is_backlog)
-
-    def _discard(
-        self, decision: Discard, origin: Destination, draft: "_Draft", *, is_backlog: bool
-    ) -> Judgement:
-        if not is_backlog:
-            return draft.discard(origin, decision)
-        final = final_queue(draft.delivery.source, self.send_rules.final_suffix)
-        return draft.hold(origin, final, f"backlog; the rules say discard: {decision.rule}")
-
-    def _exhaust(
-        self,
-        origin: Destination,
-        final: Destination,
-        decision: DeadLetterTo,
-        draft: "_Draft",
-        *,
-        is_backlog: bool,
-    ) -> Judgement:
-        is_kept = self._keeps_exhausted and not is_backlog
-        return draft.exhaust(origin, final, decision, is_backlog=is_backlog, is_kept=is_kept)
-
-    def _carry_out_beyond(
-        self,
-        decision: Redirect | Exhaust | Park,
-        origin: Destination,
-        draft: "_Draft",
-        *,
-        is_backlog: bool,
-    ) -> Judgement:
-        """Carry out an action beyond the broker's rules."""
-        match decision:
-            case Redirect(destination, delay_ms, count, rule, edit):
-                if (reason := self.send_rules.redirect_problem(destination)) is not None:
-                    return draft.park(origin, f"{rule}: {reason}")
-                sent = Redeliver(delay_ms, count, rule, edit)
-                return self._redeliver(origin, destination, sent, draft, is_backlog=is_backlog)
-            case Exhaust(rule):
-                source = draft.delivery.source
-                final = final_queue(source, self.send_rules.final_suffix)
-                given_up = DeadLetterTo(source, 0, rule)
-                return self._exhaust(origin, final, given_up, draft, is_backlog=is_backlog)
-            case Park(rule):
-                return draft.park(origin, rule)
+                return draft.park(f"{decision.rule}: {refused}")
+        return draft.redeliver(to, decision)
 
 
 class _Place(NamedTuple):
@@ -462,35 +415,21 @@ def _dead_letter(
     return DeadLetter(destination, redelivery_count, persistent, expired, duplicate)
 
 
-class _Draft:
-    """The parts of a judgement that don't depend on the decision."""
+class _Draft(msgspec.Struct):
+    """The parts of a judgement that don't depend on the decision.
 
-    __slots__ = (
-        "delivery",
-        "group",
-        "message",
-        "now_ms",
-        "received",
-        "redelivery_id",
-        "row_id",
-    )
+    Attributes:
+        origin: where it belongs as long as no rule says another destination.
+        message: that is kept; the one that was delivered, perhaps edited.
+        group: its message group; None = it has none.
+    """
 
-    def __init__(
-        self,
-        delivery: Delivery,
-        row_id: int,
-        redelivery_id: str,
-        now_ms: int,
-        received: Received,
-        group: str | None,
-    ) -> None:
-        self.group = group
-        self.delivery = delivery
-        self.message = delivery.message
-        self.row_id = row_id
-        self.redelivery_id = redelivery_id
-        self.now_ms = now_ms
-        self.received = received
+    delivery: Delivery
+    received: Received
+    origin: Destination
+    message: bytes
+    group: str | None
+    is_backlog: bool
 
     def _row(
         self,
@@ -507,20 +446,20 @@ class _Draft:
     ) -> TakenRow:
         # Why by place: msgspec takes ten times as long for more than fourteen names.
         return TakenRow(
-            self.row_id,
+            self.received.id,
             state,
             due_at_ms,
             destination,
             is_final,
             self.received.source,
-            self.redelivery_id,
+            self.received.redelivery_id,
             redelivery_count,
             delay_ms=delay_ms,
             expiration_ms=expiration_ms,
             rule=rule,
             cause=self.received.cause,
             message_id=self.received.message_id,
-            received_at_ms=self.now_ms,
+            received_at_ms=self.received.at_ms,
             encoding=self.delivery.encoding,
             message=self.message,
             cause_group=death_group(self.received),
@@ -544,7 +483,7 @@ class _Draft:
         filled = [
             msgspec.structs.replace(
                 one,
-                value=one.value.replace("{redelivery_id}", self.redelivery_id).replace(
+                value=one.value.replace("{redelivery_id}", self.received.redelivery_id).replace(
                     "{redelivery_count}", str(count)
                 ),
             )
@@ -553,81 +492,74 @@ class _Draft:
         edit = msgspec.structs.replace(edit, set_properties=tuple(filled))
         self.message = edit_message(self.delivery.encoding, self.message, edit)
 
-    def park(self, destination: Destination, reason: str) -> Judgement:
+    def park(self, reason: str) -> Judgement:
         count = self.delivery.provenance.redelivery_count
         reason = reason[:LONGEST_REASON]
         row = self._row(
             RowState.PARKED,
-            str(destination),
+            str(self.origin),
             reason,
-            due_at_ms=self.now_ms,
+            due_at_ms=self.received.at_ms,
             redelivery_count=min(count + 1, MOST_REDELIVERIES),
         )
         event = Parked(
-            at_ms=self.now_ms,
-            id=self.row_id,
-            redelivery_id=self.redelivery_id,
+            at_ms=self.received.at_ms,
+            id=self.received.id,
+            redelivery_id=self.received.redelivery_id,
             destination=row.destination,
             reason=reason,
         )
         return Judgement(row, (self.received, event))
 
-    def redeliver(self, origin: Destination, decision: Redeliver, *, is_backlog: bool) -> Judgement:
+    def redeliver(self, to: Destination, decision: Redeliver) -> Judgement:
         delay_ms = min(max(0, decision.delay_ms), LONG_MAX)
         count = min(max(0, decision.redelivery_count), MOST_REDELIVERIES)
-        due_at_ms = min(self.now_ms + delay_ms, LATEST_DUE_MS)
+        due_at_ms = min(self.received.at_ms + delay_ms, LATEST_DUE_MS)
         row = self._row(
-            RowState.HELD if is_backlog else RowState.WAITING,
-            str(origin),
+            RowState.HELD if self.is_backlog else RowState.WAITING,
+            str(to),
             decision.rule,
             due_at_ms=due_at_ms,
             redelivery_count=count,
             delay_ms=delay_ms,
         )
         scheduled = Scheduled(
-            at_ms=self.now_ms,
-            id=self.row_id,
-            redelivery_id=self.redelivery_id,
+            at_ms=self.received.at_ms,
+            id=self.received.id,
+            redelivery_id=self.received.redelivery_id,
             destination=row.destination,
             delay_ms=delay_ms,
             due_at_ms=due_at_ms,
             redelivery_count=count,
             rule=decision.rule,
         )
-        if is_backlog:
+        if self.is_backlog:
             return Judgement(
                 row, (self.received, scheduled, self._held(row.destination, "backlog"))
             )
         return Judgement(row, (self.received, scheduled))
 
-    def exhaust(
-        self,
-        origin: Destination,
-        final: Destination,
-        decision: DeadLetterTo,
-        *,
-        is_backlog: bool,
-        is_kept: bool,
-    ) -> Judgement:
+    def exhaust(self, final: Destination, decision: DeadLetterTo, *, keeps: bool) -> Judgement:
+        is_kept = keeps and not self.is_backlog
         # Why: a time to live that ends later than the clock goes is one for ever.
         expiration_ms = max(0, decision.expiration_ms)
-        if self.now_ms + expiration_ms > LATEST_DUE_MS:
+        if self.received.at_ms + expiration_ms > LATEST_DUE_MS:
             expiration_ms = 0
         state = RowState.EXHAUSTED if is_kept else RowState.WAITING
         row = self._row(
-            RowState.HELD if is_backlog else state,
-            str(origin),
+            RowState.HELD if self.is_backlog else state,
+            str(self.origin),
             decision.rule,
-            due_at_ms=self.now_ms,
+            due_at_ms=self.received.at_ms,
             is_final=not is_kept,
             final=final,
             redelivery_count=self.delivery.provenance.redelivery_count,
             expiration_ms=expiration_ms,
         )
         exhausted = Exhausted(
-            at_ms=self.now_ms,
-            id=self.row_id,
-            redelivery_id=self.redelivery_id,
+            at_ms=self.received.at_ms,
+            id=self.received.id,
+            redelivery_id=self.received.redelivery_id,
             destination=str(final),
             rule=decision.rule,
             expiration_ms=expiration_ms,
@@ -635,37 +567,37 @@ class _Draft:
                 None if final == decision.destination else str(decision.destination)
             ),
         )
-        if is_backlog:
+        if self.is_backlog:
             return Judgement(row, (self.received, exhausted, self._held(str(final), "backlog")))
         return Judgement(row, (self.received, exhausted))
 
-    def hold(self, origin: Destination, final: Destination, reason: str) -> Judgement:
+    def hold(self, final: Destination, reason: str) -> Judgement:
         row = self._row(
             RowState.HELD,
-            str(origin),
+            str(self.origin),
             reason,
-            due_at_ms=self.now_ms,
+            due_at_ms=self.received.at_ms,
             is_final=True,
             final=final,
             redelivery_count=self.delivery.provenance.redelivery_count,
         )
         return Judgement(row, (self.received, self._held(str(final), reason)))
 
-    def discard(self, origin: Destination, decision: Discard) -> Judgement:
+    def discard(self, decision: Discard) -> Judgement:
         event = Discarded(
-            at_ms=self.now_ms,
-            id=self.row_id,
-            redelivery_id=self.redelivery_id,
-            destination=str(origin),
+            at_ms=self.received.at_ms,
+            id=self.received.id,
+            redelivery_id=self.received.redelivery_id,
+            destination=str(self.origin),
             rule=decision.rule,
         )
         return Judgement(None, (self.received, event))
 
     def _held(self, destination: str, reason: str) -> Held:
         return Held(
-            at_ms=self.now_ms,
-            id=self.row_id,
-            redelivery_id=self.redelivery_id,
+            at_ms=self.received.at_ms,
+            id=self.received.id,
+            redelivery_id=self.received.redelivery_id,
             destination=destination,
             reason=reason,
         )
