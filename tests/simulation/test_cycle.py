@@ -628,3 +628,24 @@ def test_what_has_to_wait_or_is_large_is_stored_first(tmp_path: Path, reason: st
         world.run(1)
     assert world.bodies("orders") == ["first", *bodies[reason]]
     world.kill()
+
+
+def test_due_messages_do_not_wait_for_the_intake_of_many_dead_letters(tmp_path: Path) -> None:
+    world = World(tmp_path, max_taken=40, max_sent=40)
+    world.start()
+
+    def take_long(name: str) -> bool:
+        if name == "stored":
+            world.clock.advance(100)
+        return False
+
+    world.crash_at = take_long
+    for number in range(800):
+        world.die(str(number))
+    world.run(80)
+    alone = [one.taken for one in world.stats if one.taken and not one.sent]
+    beside = [one.taken for one in world.stats if one.taken and one.sent]
+    assert set(alone) == {40}, "nothing was due"
+    assert (beside[0], set(beside[2:])) == (40, {10}), "each cycle took too long"
+    assert len(set(world.bodies("orders"))) == len(world.bodies("orders")) == 800
+    world.kill()
