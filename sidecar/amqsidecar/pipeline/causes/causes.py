@@ -72,7 +72,9 @@ def cause_changes(spark: SparkSession, by_hour: DataFrame, seen: ComparedTimes) 
     schema = arrow_schema(CAUSE_CHANGES)
     columns = list(zip(*rows, strict=True)) or [()] * len(schema)
     arrays = [pyarrow.array(values, one.type) for one, values in zip(schema, columns, strict=True)]
-    return spark.createDataFrame(pyarrow.Table.from_arrays(arrays, schema=schema))
+    table = pyarrow.Table.from_arrays(arrays, schema=schema)
+    # Why with its schema: Spark Connect can't infer that of an empty table.
+    return spark.createDataFrame(table, CAUSE_CHANGES)
 
 
 def _row(name: str, first: int, one: LevelChange) -> tuple[object, ...]:

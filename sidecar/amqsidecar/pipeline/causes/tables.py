@@ -32,9 +32,7 @@ NEW_DAYS: Final = 7
 
 _DEATHS = ("received", "returned")
 _CELL = ("cause_text", "is_expired", "origin", "hour")
-_GROUPS_OF_TEXTS: Final = pyarrow.schema(
-    [(name, pyarrow.string()) for name in ("cause_text", "origin", "cause_group")]
-)
+_GROUPS_OF_TEXTS: Final = ("cause_text", "origin", "cause_group")
 
 
 class ComparedTimes(NamedTuple):
@@ -185,7 +183,8 @@ def learn_groups(spark: SparkSession, cells: DataFrame) -> DataFrame:
     columns = list(zip(*rows, strict=True)) or [()] * len(_GROUPS_OF_TEXTS)
     # Why by Arrow: from rows Spark would make it in Python processes of its own.
     arrays = [pyarrow.array(values, pyarrow.string()) for values in columns]
-    return spark.createDataFrame(pyarrow.table(arrays, schema=_GROUPS_OF_TEXTS))
+    table = pyarrow.table(arrays, names=_GROUPS_OF_TEXTS)
+    return spark.createDataFrame(table, "cause_text string, origin string, cause_group string")
 
 
 def group_cells(cells: DataFrame, groups: DataFrame) -> DataFrame:
