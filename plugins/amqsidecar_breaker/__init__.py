@@ -128,7 +128,7 @@ class Circuit:
             self._has_arrived = True
 
     def returned(self, now_ms: int) -> None:
-        """Count it; perhaps it opens."""
+        """Count a return, which may open the breaker."""
         options = self._options
         if self.is_closed:
             self._counts.add(now_ms, returned=1)

@@ -25,8 +25,8 @@ class RightsTrial:
         found: findings that are not about rights.
         existing: names of the queues (Artemis: addresses) that are there; None = not known.
         roles: Artemis: roles and their rights on each address with a refusal.
-        is_made_for_us: Artemis: whether a run has queues made through management, so that a user
-            a user that gets the right to manage does not need the right to create them.
+        is_made_for_us: Artemis: whether a run makes queues through management, so that a user with
+            the right to manage needs no right to create them.
     """
 
     def __init__(self, final_suffix: str) -> None:

@@ -217,7 +217,7 @@ class _Side(asyncio.Protocol):
             transport.close()
 
     def read(self, *, does: bool) -> None:
-        """Begin to read, or stop."""
+        """Start or stop reading this side."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return

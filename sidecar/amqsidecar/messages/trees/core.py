@@ -222,7 +222,7 @@ def unpack(body: bytes) -> bytes:
     """Return a body that its client has compressed.
 
     Raises:
-        UndecodableMessage: it is not compressed so, or has too many bytes.
+        UndecodableMessage: it is not valid, or has too many bytes.
     """
     inflater = zlib.decompressobj()
     try:

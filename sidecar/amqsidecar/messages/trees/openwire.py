@@ -221,7 +221,7 @@ def _text_field(field: bytes, at: int) -> tuple[str | None, int]:
 
 
 def slots_of(data: bytes | None) -> list[Slot]:
-    """Return the values of a marshalled map, without what is in nested ones.
+    """Return the values of a marshalled map, without those of nested maps.
 
     Raises:
         UndecodableMessage: the map is not well formed.
