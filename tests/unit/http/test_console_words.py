@@ -135,7 +135,7 @@ def test_a_plot_has_a_text_alternative_and_no_markup_of_strangers(is_compared: b
 
 def test_without_a_view_the_page_does_not_claim_that_nothing_died() -> None:
     """A link that is down takes no dead letters: that is no good news."""
-    numbers = dict.fromkeys(("total", "overdue", "overdue_ms", "soon", "hour", "day", "later"), 0)
+    numbers = dict.fromkeys(("overdue", "overdue_ms", "soon", "hour", "day", "later"), 0)
     waiting = Waiting(next_due_at_ms=None, by_destination=[], gates=[], **numbers)
     seen = Overview(
         at_ms=NOW_MS,
