@@ -25,9 +25,21 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from amqsidecar.cli.main import run_command_line
 from amqsidecar.pipeline.session import open_session
 from amqsidecar.pipeline.tables import EVENTS
-from bench.hidden_processes import CANDIDATES, LOGGED, PROCESSES, UNTIL_MS, Lives, Policy, run
-from bench.whatif_cases import Case, case_of, summary
+from bench.hidden_processes import (
+    CANDIDATES,
+    FOREIGN,
+    HELD_BACK,
+    KNOWN,
+    PROCESSES,
+    UNTIL_MS,
+    Lives,
+    Policy,
+    policy_of_history,
+    run,
+)
+from bench.whatif_cases import Case, case_of, proposal_of, summary
 
+_KINDS = {"known": KNOWN, "foreign": FOREIGN, "held_back": HELD_BACK}
 START_MS = 1_790_000_000_000
 UNTIL = START_MS + int(UNTIL_MS)
 
@@ -37,29 +49,32 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=10, help="how many")
     parser.add_argument("--seed", type=int, default=0, help="the first one")
     parser.add_argument("--messages", type=int, default=4_000, help="of each history")
-    parser.add_argument("--only", nargs="+", choices=list(PROCESSES), default=list(PROCESSES))
+    parser.add_argument("--only", nargs="+", choices=[*PROCESSES, *_KINDS], default=["known"])
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--job", action="store_true", help="run the command, by Spark")
     parser.add_argument("--misses", action="store_true", help="print the cases not covered")
     asked = parser.parse_args()
     seeds = range(asked.seed, asked.seed + asked.seeds)
-    worlds = [(process, seed) for process in asked.only for seed in seeds]
+    names = [one for name in asked.only for one in _KINDS.get(name, [name])]
+    worlds = [(process, seed) for process in names for seed in seeds]
+    proposals: list[Case] = []
     if asked.job:
         cases = list(by_the_job(worlds, asked.messages))
     else:
         with ProcessPoolExecutor(asked.workers) as pool:
-            names, numbers = zip(*worlds, strict=True)
-            counts = [asked.messages] * len(worlds)
-            cases = [case for some in pool.map(cases_of, names, numbers, counts) for case in some]
+            found = [pool.submit(cases_of, *world, asked.messages) for world in worlds]
+            cases = [case for one in found for case in one.result()[0]]
+            proposals = [case for one in found if (case := one.result()[1]) is not None]
     if asked.misses:
-        for case in cases:
+        for case in (*cases, *proposals):
             if not case.covers:
                 sys.stderr.write(f"{case}\n")
-    sys.stdout.write(f"{summary(cases)}\n")
+    sys.stdout.write(f"{summary(cases, proposals)}\n")
 
 
-def cases_of(process: str, seed: int, count: int) -> list[Case]:
-    return [case_of(process, seed, count, policy) for policy in CANDIDATES]
+def cases_of(process: str, seed: int, count: int) -> tuple[list[Case], Case | None]:
+    cases = [case_of(process, seed, count, policy) for policy in CANDIDATES]
+    return cases, proposal_of(process, seed, count)
 
 
 def by_the_job(worlds: list[tuple[str, int]], count: int) -> Iterator[Case]:
@@ -84,6 +99,8 @@ def by_the_job(worlds: list[tuple[str, int]], count: int) -> Iterator[Case]:
                 upper=row["share_upper"],
                 beyond=row["beyond_reach_messages"] / count,
                 is_supported=row["is_supported"],
+                history=found[destination(process, seed), "history"]["share_lower"],
+                models=(row["share_lower"], row["share_upper"]),
             )
 
 
@@ -120,8 +137,9 @@ def write_history(folder: Path, worlds: list[tuple[str, int]], count: int) -> No
     folder.mkdir()
     schema = to_arrow_schema(EVENTS, timezone="UTC")
     for number, (process, seed) in enumerate(worlds):
-        lives = run(process, seed, count, LOGGED, 0)
-        columns = events_of(lives, destination(process, seed), f"w{number}")
+        policy = policy_of_history(process, seed)
+        lives = run(process, seed, count, policy, 0)
+        columns = events_of(lives, policy, destination(process, seed), f"w{number}")
         rows = len(columns["at"])
         arrays = [
             pa.array(columns[field.name], field.type)
@@ -134,7 +152,7 @@ def write_history(folder: Path, worlds: list[tuple[str, int]], count: int) -> No
     (folder / "_SUCCESS").touch()
 
 
-def events_of(lives: Lives, name: str, stream: str) -> dict[str, list[object]]:
+def events_of(lives: Lives, policy: Policy, name: str, stream: str) -> dict[str, list[object]]:
     """Return the columns of a history's events that jobs read."""
     columns: dict[str, list[object]] = {
         key: []
@@ -151,7 +169,7 @@ def events_of(lives: Lives, name: str, stream: str) -> dict[str, list[object]]:
             column.append({**known, "redelivery_count": count, **values}.get(key))
 
     dead = {"origin": name, "cause_group": "died", "expired": False, "persistent": True}
-    delays = LOGGED.delays()
+    delays = policy.delays()
     for message, first in enumerate(lives.died_ms.tolist()):
         add("received", message, first, 0, **dead)
         died = first

@@ -9,6 +9,7 @@ from amqsidecar.pipeline.changes import (
     RateSeries,
     ShareSeries,
     find_changes,
+    least_jump,
 )
 
 DAYS = 30
@@ -99,3 +100,37 @@ def test_short_and_empty_series_have_no_change(count: int) -> None:
         for value in (0, 1):
             assert find_changes([value] * count, [1] * count, kind) == []
         assert find_changes([0] * count, [0] * count, kind) == []
+
+
+@pytest.mark.parametrize("count", [HOURS, 2 * HOURS, 5 * HOURS])
+def test_a_short_history_shows_a_fall_of_its_share_by_the_hour(count: int) -> None:
+    """From 40 to 10 %, with 480 re-sends in all; no change where there is none."""
+    chance = np.random.default_rng(6)
+    found, alarms = 0, 0
+    for _ in range(SERIES):
+        resends = chance.poisson(480 / count, count)
+        begins = count // 2 + int(chance.integers(-count // 8, count // 8))
+        share = np.where(np.arange(count) < begins, 0.4, 0.1)
+        changes = find_changes(chance.binomial(resends, share), resends, ShareSeries())
+        found += any(one.earliest <= begins <= one.latest for one in changes)
+        alarms += bool(find_changes(chance.binomial(resends, 0.4), resends, ShareSeries()))
+    assert found >= 0.8 * SERIES
+    assert alarms <= 1
+
+
+@pytest.mark.parametrize("days", [1, 2, 3, 5])
+def test_a_cycle_of_a_day_is_no_change_of_a_short_history(days: int) -> None:
+    chance = np.random.default_rng(7)
+    at = np.arange(days * HOURS) / HOURS
+    alarms = 0
+    for _ in range(SERIES):
+        rate = 10 * (1 + 0.7 * np.sin((at + chance.random()) * 2 * np.pi))
+        alarms += bool(find_changes(chance.poisson(rate), hours(days), RateSeries()))
+    assert alarms <= 1
+
+
+def test_the_least_jump_that_is_seen_shrinks_with_the_history() -> None:
+    least = [least_jump(4 * one, 10 * one, ShareSeries(), one) for one in (6, HOURS, 5 * HOURS)]
+    assert least[0] == np.inf
+    assert 0.2 < least[1] < 0.3
+    assert least[2] < 0.15

@@ -4,16 +4,16 @@ A series has a number of events for each hour, and how many there could have bee
 re-sends for a share. Days are divided into levels by the least sum of costs (optimal partitioning).
 A cost is how unlikely a level makes its days, and each level more costs a penalty. Chance alone
 rarely pays for one. Days are counted back from the end, so that the last one is whole. Then each
-begin is placed at an hour.
+begin is placed at an hour. A history of less than a week is divided by the hour.
 
 Days that differ more than chance makes them differ (`dispersion`) raise the penalty. So what comes
-each morning or each weekend is no change.
+each morning or each weekend is no change. In a short history parts of a day stand for days.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import log, sqrt
+from math import inf, log, sqrt
 from typing import Final, NamedTuple, Protocol
 
 import numpy as np
@@ -38,11 +38,23 @@ in hours.
 _UPPER_QUARTER: Final = 0.75
 _ITS_CHI_SQUARE: Final = 1.3233
 """Why not the median: it would take each weekend for two changes."""
-_LEAST_DAYS: Final = 2
+_SHORT: Final = 7 * HOURS
+"""A history of fewer hours is divided by the hour."""
+_PARTS: Final = 8
+"""Of a short history, whose differences say what is usual; none longer than `_LONGEST_PART`."""
+_LONGEST_PART: Final = 6
+_LEAST_DAYS: Final = 4
+"""Of the penalty: by the hour there are more places for a begin than by the day."""
 
 
 class SeriesKind(Protocol):
-    """What a series counts."""
+    """What a series counts.
+
+    Attributes:
+        least_hours: a series of fewer shows no change.
+    """
+
+    least_hours: int
 
     def log_likelihood(self, events: _Numbers, chances: _Numbers) -> _Numbers:
         """Return the log-likelihood of sums of events at their own level, up to a constant."""
@@ -56,6 +68,9 @@ class SeriesKind(Protocol):
 
 class RateSeries:
     """Events over time; the chances are hours."""
+
+    # Why: on its first day a cycle of a day looks like a change.
+    least_hours = 2 * HOURS
 
     def log_likelihood(self, events: _Numbers, chances: _Numbers) -> _Numbers:
         """See `SeriesKind`."""
@@ -73,6 +88,8 @@ class RateSeries:
 
 class ShareSeries:
     """Events of which each is one of the chances."""
+
+    least_hours = HOURS // 2
 
     def log_likelihood(self, events: _Numbers, chances: _Numbers) -> _Numbers:
         """See `SeriesKind`."""
@@ -160,15 +177,18 @@ def find_changes(
     """
     by_hour = _Sums(*(np.concatenate([[0.0], np.cumsum(one)]) for one in (events, chances)))
     hours = len(by_hour.events) - 1
-    days, skipped = divmod(hours, HOURS)
-    if days < _LEAST_DAYS:
+    if hours < kind.least_hours:
         return []
-    by_day = _Sums(*(one[skipped::HOURS] - one[skipped] for one in by_hour))
-    spread = dispersion(np.diff(by_day.events), np.diff(by_day.chances), kind)
-    penalty = spread * (_PENALTY + _PENALTY_PER_DAYS * log(days))
-    starts = _levels(by_day, kind, penalty)
+    is_short = hours < _SHORT
+    unit, part = (1, min(hours // _PARTS, _LONGEST_PART)) if is_short else (HOURS, HOURS)
+    skipped = hours % part
+    by_part = _Sums(*(one[skipped::part] - one[skipped] for one in by_hour))
+    spread = dispersion(np.diff(by_part.events), np.diff(by_part.chances), kind)
+    penalty = spread * _penalty(hours)
+    skipped = hours % unit
+    starts = _levels(_Sums(*(one[skipped::unit] for one in by_hour)), kind, penalty)
     # Why from 0: the hours before the first whole day belong to the first level.
-    edges = [0, *(skipped + HOURS * one for one in starts[1:]), hours]
+    edges = [0, *(skipped + unit * one for one in starts[1:]), hours]
     while True:
         placed = list(_placed(edges, by_hour, kind, spread))
         exact = [0, *(begins for begins, _, _ in placed), hours]
@@ -181,6 +201,27 @@ def find_changes(
         _change(exact[number : number + 3], place, by_hour, kind, spread)
         for number, place in enumerate(placed)
     ]
+
+
+def least_jump(events: float, chances: float, kind: SeriesKind, hours: int) -> float:
+    """Return the least change of a level that would be seen if it came in the middle.
+
+    Args:
+        events: of the whole series.
+        chances: as many.
+        kind: a rate or a share.
+        hours: of the series.
+
+    Returns:
+        Events per chance; infinity = none would be seen.
+    """
+    if hours < kind.least_hours or not chances:
+        return inf
+    return sqrt(8 * _penalty(hours) * kind.variance(events, chances))
+
+
+def _penalty(hours: int) -> float:
+    return _PENALTY + _PENALTY_PER_DAYS * log(max(hours / HOURS, _LEAST_DAYS))
 
 
 def dispersion(events: _Numbers, chances: _Numbers, kind: SeriesKind) -> float:

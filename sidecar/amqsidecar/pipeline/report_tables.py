@@ -13,6 +13,19 @@ MOST_ROWS: Final = 200
 MOST_LINES: Final = 5
 """Of each list on the first screen of a report."""
 
+_MUCH: Final = 1 / 3
+"""Of the messages; who loses more has something to do."""
+
+
+def given_up_line(given_up: int, messages: int) -> list[str]:
+    """Return what to do where nothing else is known to help; empty where few are given up."""
+    if given_up <= _MUCH * messages:
+        return []
+    return [
+        f"Look for why {given_up:,} of {messages:,} messages do not recover: no re-send of the "
+        "history shows what would help."
+    ]
+
 
 def show_rows(
     report: Report, table: DataFrame, caption: str, *, shares: Collection[str] = ()

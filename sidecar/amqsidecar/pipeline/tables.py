@@ -5,7 +5,6 @@ from typing import Final
 
 import pyarrow
 from pyspark.sql.types import (
-    ArrayType,
     BooleanType,
     DataType,
     DateType,
@@ -85,7 +84,6 @@ def _table(*columns: tuple[str, DataType, str]) -> StructType:
 _TEXT, _COUNT, _SHARE, _TIME, _YES = (
     StringType(), LongType(), DoubleType(), TimestampType(), BooleanType(),
 )  # fmt: skip
-_COUNTS, _SHARES = ArrayType(LongType(), False), ArrayType(DoubleType(), False)
 
 DEAD_LETTERS: Final = _table(
     ("source", _TEXT, "the dead-letter queue it lies in"),
@@ -302,14 +300,6 @@ WHATIF_BY_DESTINATION: Final = _table(
 )
 """The same by destination."""
 
-WHATIF_LOAD: Final = _table(
-    _POLICY_NAME,
-    ("destination", _TEXT, "where they go"),
-    ("begins_at", _TIME, "begin of the bucket; one without re-sends is left out"),
-    ("resends", _SHARE, "re-sends in it, likely"),
-)
-"""What each policy would have sent over time."""
-
 WHATIF_PROPOSALS: Final = _table(
     ("destination", _TEXT, "where messages died"),
     ("initial_redelivery_delay_ms", _COUNT, "Artemis: redelivery-delay"),
@@ -317,44 +307,17 @@ WHATIF_PROPOSALS: Final = _table(
     ("maximum_redelivery_delay_ms", _COUNT, "Artemis: max-redelivery-delay"),
     ("maximum_redeliveries", _COUNT, "Artemis: max-delivery-attempts is one more"),
     ("share", _SHARE, "of the messages that die, how many likely recover"),
+    ("share_lower", _SHARE, "lower bound of it, with 90 % confidence; null = not the chosen one"),
+    ("share_upper", _SHARE, "upper bound of it"),
+    ("history_share", _SHARE, "how many recovered in history; null = not the chosen one"),
     ("resends_per_message", _SHARE, "re-sends per message that dies"),
     ("recovery_mean_ms", _SHARE, "time to recovery of those that recover, on average"),
     ("recovery_p90_ms", _SHARE, "... of nine tenths of them"),
-    ("is_chosen", _YES, "whether it is the one that the proposal holds"),
+    ("is_chosen", _YES, "whether it is the best of them by the rule"),
+    ("is_written", _YES, "whether the proposal holds it: it surely recovers more than history did"),
+    ("doubt", _TEXT, "why it is not written, or which models it rests on"),
 )
 """The Pareto front of settings by destination."""
-
-WHATIF_EVIDENCE: Final = _table(
-    ("destination", _TEXT, "where messages died"),
-    ("cause_group", _TEXT, "of their first death; null = all that are too small for models"),
-    ("messages", _COUNT, "how many"),
-    ("success_by_attempt", _SHARES, "share of the re-sends of each number that succeeded"),
-    ("waited_ms", _COUNTS, "median wait before the re-sends of each number"),
-    ("over_dispersion", _SHARE, "of failures in the same 30 s: 1 = by themselves, more = together"),
-    ("repair", _SHARE, "weight of: something is broken for a time, for each message its own"),
-    ("chance", _SHARE, "weight of: each attempt fails by chance"),
-    ("rest", _SHARE, "weight of: success depends on the time since the attempt before"),
-    ("mixture", _SHARE, "weight of: some fail by chance, others until a repair"),
-    ("outage", _SHARE, "weight of: the destination is out of order, for all at the same time"),
-    ("load", _SHARE, "weight of: attempts fail because there are many at the same time"),
-    ("left_over", _SHARE, "over-dispersion that no model explains; 1 = none"),
-    ("misfit", _SHARE, "mean distance of the models' success by attempt from history"),
-    ("is_supported", _YES, "whether the models explain the history"),
-)
-"""Why messages fail, by destination and cause."""
-
-WHATIF_TRIALS: Final = _table(
-    ("destination", _TEXT, "where to try"),
-    ("cause_group", _TEXT, "which messages; null = those of all groups without models"),
-    ("question", _TEXT, "which model is true, or `later recovery`: of what history gave up on"),
-    ("messages", _COUNT, "how many of them are enough"),
-    ("delay_ms", _COUNT, "delay before each re-send"),
-    ("resends", _COUNT, "re-sends of each"),
-    ("duration_ms", _COUNT, "until the last of them is known"),
-    ("answer_low", _SHARE, "share that recovers if the first model is true, or nothing later"),
-    ("answer_high", _SHARE, "share that recovers if the second one is, or everything"),
-)
-"""Bounded trials that would answer what history leaves open."""
 
 _CAUSE: Final = (
     "cause_group", _TEXT, "the cause without numbers, ids, addresses, times; similar texts as one",

@@ -26,9 +26,9 @@ REPAIR = Repair(
     )
 )
 """Half of the messages become recoverable between 1 and 16 seconds, half never."""
-CHANCE = Draws(FailureKind.CHANCE, ChanceRate(0.5, 0.0), never=0.0)
+CHANCE = Draws(FailureKind.CHANCE, ChanceRate(float(np.log(2)), 0.0, 0.0), never=0.0)
 WINDOWS = WindowCounts(0, *[np.ones(10)] * 4)
-FAR = Reach(at_ms=1e9, waited_ms=1e9, number=100, load=1e9)
+FAR = Reach(first_ms=0.0, least_wait_ms=0.0, at_ms=1e9, waited_ms=1e9, number=100, load=1e9)
 
 
 def known(*, recovered: int | None = 16_000, observed: int = 10**9, last: int = 16_000) -> Known:
@@ -125,7 +125,9 @@ def test_what_may_be_poison_recovers_less() -> None:
 
 
 def test_beyond_reach_is_later_by_repair_and_twice_as_many_by_chance() -> None:
-    reach = Reach(at_ms=5.0 * SECOND, waited_ms=1e9, number=1, load=1e9)
+    reach = Reach(
+        first_ms=0.0, least_wait_ms=0.0, at_ms=5.0 * SECOND, waited_ms=1e9, number=1, load=1e9
+    )
     tries = known().tries
 
     assert row(play(REPAIR, tries, at(0.5, 4, 20), reach).is_within) == [1, 1, 0]
@@ -156,7 +158,9 @@ def test_messages_without_resends_and_policies_without_any_are_played(messages: 
         }
     )
     known = known_of(batch, Usual(late_ms=7, back_ms=3 * SECOND), WINDOWS)
-    ensemble = fit_ensemble(known.tries, np.arange(messages) % 2 == 0, (WINDOWS, WINDOWS), messages)
+    ensemble = fit_ensemble(
+        known.tries, known.arrived_ms, np.arange(messages) % 2 == 0, WINDOWS, messages
+    )
 
     for delays in ((), (1000, 2000)):
         planned = planned_tries(DelayPlan(delays, goes_on=False), known, WINDOWS, WINDOWS.load)
@@ -183,7 +187,7 @@ def test_a_millisecond_before_history_is_as_in_history(model: Repair | Draws) ->
     tries = known().tries
     sooner = replace(at(1, 15.999), waited_ms=tries.waited_ms)
     ensemble = Ensemble(
-        [model], [1.0], FAR, Evidence(1, (), (), 1.0, 1.0, 0.0), REPAIR, 0.0, messages=1
+        [model], [1.0], FAR, Evidence(1, (), (), (1.0,), (0.0,), 0.0), REPAIR, 0.0, 1.0, messages=1
     )
 
     ((totals, _),) = sum_up(ensemble, tries, sooner)

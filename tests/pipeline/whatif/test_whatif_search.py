@@ -1,5 +1,7 @@
 """The grid, the Pareto front, the choice."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -8,6 +10,7 @@ from amqsidecar.pipeline.whatif.curve import NEVER, cell_of, fit_curve
 from amqsidecar.pipeline.whatif.ensemble import Ensemble, Evidence
 from amqsidecar.pipeline.whatif.failure_model import FailureKind, FailureModel
 from amqsidecar.pipeline.whatif.failure_models.chance import ChanceRate
+from amqsidecar.pipeline.whatif.failure_models.destination import LoadRate
 from amqsidecar.pipeline.whatif.failure_models.draws import Draws
 from amqsidecar.pipeline.whatif.failure_models.repair import Repair
 from amqsidecar.pipeline.whatif.policy import Setting
@@ -20,6 +23,7 @@ from amqsidecar.pipeline.whatif.search import (
     mean_recoverable_ms,
     pareto_front,
     score,
+    why_not,
 )
 from amqsidecar.plugin_loader import load_plugins
 from amqsidecar.policy.artemis_rules import ArtemisRules
@@ -32,10 +36,10 @@ NONE_USUAL = Usual(late_ms=0.0, back_ms=0.0)
 
 def by(*models: FailureModel, curve: np.ndarray) -> list[Ensemble]:
     """A destination of one group, with these models by equal weights."""
-    reach = Reach(at_ms=1e9, waited_ms=1e9, number=20, load=1e9)
-    evidence = Evidence(100, (), (), 1.0, 1.0, 0.0)
+    reach = Reach(first_ms=0.0, least_wait_ms=0.0, at_ms=1e9, waited_ms=1e9, number=20, load=1e9)
+    evidence = Evidence(100, (), (), (1.0,), (0.0,), 0.0)
     weights = [1 / len(models)] * len(models)
-    return [Ensemble(list(models), weights, reach, evidence, Repair(curve), 0.0, 100)]
+    return [Ensemble(list(models), weights, reach, evidence, Repair(curve), 30.0, 3.0, 100)]
 
 
 def by_repair(curve: np.ndarray) -> list[Ensemble]:
@@ -138,7 +142,9 @@ def test_where_chance_decides_delays_make_no_difference_but_their_number_does() 
     grid = Grid(
         [Setting(0, 1.0, 0, 3)] * 2, np.array([[1, 1, 1], [1200, 1200, 1200]], dtype=float) * SECOND
     )
-    chance = by(Draws(FailureKind.CHANCE, ChanceRate(0.5, 0.0), never=0.0), curve=curve)
+    chance = by(
+        Draws(FailureKind.CHANCE, ChanceRate(float(np.log(2)), 0.0, 0.0), never=0.0), curve=curve
+    )
 
     result = score(grid, chance, NONE_USUAL)
 
@@ -151,8 +157,45 @@ def test_models_count_by_their_weights() -> None:
     """One of two says that all recover, the other that none does."""
     curve = fit_curve(np.array([-1]), np.array([NEVER]), np.ones(1))
     both = by(
-        *(Draws(FailureKind.CHANCE, ChanceRate(p, 0.0), never=0.0) for p in (1.0, 0.0)), curve=curve
+        *(Draws(FailureKind.CHANCE, ChanceRate(p, 0.0, 0.0), never=0.0) for p in (50.0, 0.0)),
+        curve=curve,
     )
     grid = Grid([Setting(0, 1.0, 0, 1)], np.array([[1.0]]) * SECOND)
 
     assert score(grid, both, NONE_USUAL).share == pytest.approx([0.5])
+
+
+def test_the_load_that_a_setting_makes_is_part_of_its_score() -> None:
+    """Ten deliveries of a window are borne; history made 30, with 3 re-sends of each message.
+
+    At this load ten re-sends would recover 65 % by the tenth. But they are more load, under which
+    more fail, and so they are more again. One re-send is half of the load.
+    """
+    curve = fit_curve(np.array([-1]), np.array([NEVER]), np.ones(1))
+    loaded = by(Draws(FailureKind.DOWN_OR_LOADED, LoadRate(10.0, 2.0), never=0.0), curve=curve)
+    grid = Grid(
+        [Setting(0, 1.0, 0, 1), Setting(0, 1.0, 0, 10)],
+        np.array([[1.0] + [np.inf] * 9, [1.0] * 10]) * SECOND,
+    )
+
+    few, many = score(grid, loaded, NONE_USUAL).share
+
+    assert few == pytest.approx(1 / (1 + 1.5**2), abs=0.01)
+    assert many < 0.25
+    assert score(grid, loaded, NONE_USUAL).deliveries[0] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({}, None),
+        ({"lower": 0.8}, "perhaps no better than history"),
+        ({"share": None}, "beyond what history tried"),
+        ({"is_supported": False}, "no model explains the history"),
+    ],
+)
+def test_a_proposal_is_written_only_where_it_surely_recovers_more_than_history(
+    given: dict[str, Any], reason: str | None
+) -> None:
+    surely: dict[str, Any] = {"is_supported": True, "share": 0.9, "lower": 0.81, "history": 0.8}
+    assert why_not(**surely | given) == reason

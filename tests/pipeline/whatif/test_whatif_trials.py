@@ -7,14 +7,15 @@ from amqsidecar.pipeline.whatif.attempts import Reach, Usual
 from amqsidecar.pipeline.whatif.curve import EDGES_MS
 from amqsidecar.pipeline.whatif.ensemble import Ensemble, Evidence
 from amqsidecar.pipeline.whatif.failure_model import FailureKind, FailureModel
-from amqsidecar.pipeline.whatif.failure_models.chance import ChanceRate, LoadRate
+from amqsidecar.pipeline.whatif.failure_models.chance import ChanceRate
+from amqsidecar.pipeline.whatif.failure_models.destination import LoadRate
 from amqsidecar.pipeline.whatif.failure_models.draws import Draws
 from amqsidecar.pipeline.whatif.failure_models.repair import Repair
 from amqsidecar.pipeline.whatif.policy_load import Arrivals, load_by_window
 from amqsidecar.pipeline.whatif.trials import LATER, Trial, trials_of
 
 MINUTE, HOUR = 60_000, 3_600_000
-CHANCE = Draws(FailureKind.CHANCE, ChanceRate(0.5, 0.0), never=0.0)
+CHANCE = Draws(FailureKind.CHANCE, ChanceRate(float(np.log(2)), 0.0, 0.0), never=0.0)
 REPAIR = Repair(1 - np.exp(-EDGES_MS / (20 * MINUTE)))
 HALF_NEVER = Repair(REPAIR.curve / 2)
 
@@ -23,10 +24,11 @@ def trials(*models: tuple[FailureModel, float], repair: Repair = REPAIR) -> list
     ensemble = Ensemble(
         [model for model, _ in models],
         [weight for _, weight in models],
-        Reach(at_ms=HOUR, waited_ms=HOUR, number=5, load=10.0),
-        Evidence(1_000, (0.5,), (1_000.0,), 1.0, 1.0, 0.0),
+        Reach(first_ms=0.0, least_wait_ms=0.0, at_ms=HOUR, waited_ms=HOUR, number=5, load=10.0),
+        Evidence(1_000, (0.5,), (1_000.0,), (1.0,), (0.0,), 0.0),
         repair,
         0.0,
+        1.0,
         1_000,
     )
     usual = {"queue://a": Usual(late_ms=0.0, back_ms=1_000.0)}
@@ -38,7 +40,7 @@ def test_where_two_reasons_are_possible_a_trial_distinguishes_them() -> None:
     (found,) = trials((CHANCE, 0.6), (REPAIR, 0.4))
 
     assert (found.destination, found.cause_group) == ("queue://a", "died")
-    assert found.question == "repair or chance"
+    assert found.question == "time or chance"
     assert found.answer_low < 0.05
     assert found.answer_high > 0.9
     assert found.messages == 20

@@ -56,16 +56,6 @@ class WindowCounts:
         result: Indexes = numbers.astype(np.int64)
         return result
 
-    def joined(self, other: "WindowCounts") -> "WindowCounts":
-        """Return what both saw, of the same windows."""
-        return WindowCounts(
-            self.first,
-            self.deaths + other.deaths,
-            self.successes + other.successes,
-            self.failures + other.failures,
-            self.lost + other.lost,
-        )
-
     @property
     def load(self) -> Numbers:
         """Deliveries in each window that the history knows of."""
@@ -148,13 +138,17 @@ class Reach:
     """The range that history tried with enough messages for a forecast.
 
     Attributes:
-        at_ms: since the first death.
-        waited_ms: since the death before.
+        first_ms: the first re-sends, since the first death.
+        at_ms: the last ones.
+        least_wait_ms: shortest waits since the death before.
+        waited_ms: longest ones.
         number: re-sends of one message.
         load: deliveries in a window.
     """
 
+    first_ms: float
     at_ms: float
+    least_wait_ms: float
     waited_ms: float
     number: int
     load: float
@@ -181,7 +175,9 @@ def reach_of(known: KnownTries) -> Reach:
     is_known = known.is_known
     tried = is_known.sum(axis=0)
     return Reach(
+        first_ms=-far(-known.at_ms[is_known]) / _SLACK,
         at_ms=far(known.at_ms[is_known]) * _SLACK,
+        least_wait_ms=-far(-known.waited_ms[is_known]) / _SLACK,
         waited_ms=far(known.waited_ms[is_known]) * _SLACK,
         number=int((tried >= least).sum()),
         load=far(known.load[is_known]) * _SLACK,

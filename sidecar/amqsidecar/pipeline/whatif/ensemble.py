@@ -1,70 +1,71 @@
 """Which failure models a history supports, and how much.
 
 Each model is fitted to one half of the messages and asked how likely the other half is. A model
-that explains more gets more weight; where the evidence is thin several have some. What no model
-explains is measured too: failures that come together in the same window, and success by attempt.
+that explains more gets more weight; where the evidence is thin several have some. What none
+explains is measured on the same halves: failures that come together, in periods from 30 s to a day
+or of one message, and success by attempt.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import le
 from typing import Final
 
 import numpy as np
 
-from amqsidecar.pipeline.whatif.attempts import KnownTries, Mask, Reach, WindowCounts, reach_of
+from amqsidecar.pipeline.whatif.attempts import (
+    Indexes,
+    KnownTries,
+    Mask,
+    Reach,
+    WindowCounts,
+    reach_of,
+)
 from amqsidecar.pipeline.whatif.curve import Numbers
 from amqsidecar.pipeline.whatif.failure_model import FailureKind, FailureModel
-from amqsidecar.pipeline.whatif.failure_models.chance import (
-    fit_chance,
+from amqsidecar.pipeline.whatif.failure_models.chance import fit_chance, fit_rested_chance
+from amqsidecar.pipeline.whatif.failure_models.destination import (
     fit_load,
-    fit_rest,
-    fit_uneven_chance,
+    fit_outage,
+    rates_between,
+    window_rates,
 )
-from amqsidecar.pipeline.whatif.failure_models.outage import fit_outage, window_rates
 from amqsidecar.pipeline.whatif.failure_models.repair import (
     Repair,
     fit_any_repair,
-    fit_lognormal_repair,
-    fit_mixture,
     fit_weibull_repair,
 )
 from amqsidecar.pipeline.whatif.fitting import Counted, counted, each
 
-_SIMPLE: Final[Mapping[str, Callable[[Counted], FailureModel]]] = {
+_BY_THEMSELVES: Final[Mapping[str, Callable[[Counted], FailureModel]]] = {
     "chance": fit_chance,
-    "uneven chance": fit_uneven_chance,
-    "rest": fit_rest,
+    "chance after a rest": fit_rested_chance,
     "repair, Weibull": fit_weibull_repair,
-    "repair, lognormal": fit_lognormal_repair,
     "repair, any time": fit_any_repair,
-    "mixture": fit_mixture,
 }
 _OUTAGE, _LOAD = "outage", "load"
 _PRIOR: Final[Mapping[str, float]] = {
     "chance": 1.0,
-    "uneven chance": 0.5,
-    "rest": 0.5,
-    "repair, Weibull": 0.7,
-    "repair, lognormal": 0.7,
-    "repair, any time": 0.05,
-    "mixture": 0.35,
+    "chance after a rest": 0.7,
+    "repair, Weibull": 1.0,
+    "repair, any time": 0.1,
     _OUTAGE: 0.5,
-    _LOAD: 0.3,
+    _LOAD: 0.5,
 }
-"""What models weigh that explain a history equally well: those with fewer parameters more.
-
-Any history can be explained by repair at any time, so that it has to be the only explanation.
-"""
+"""What models weigh that explain a history equally well: those with fewer parameters more."""
 
 LEAST_WEIGHT: Final = 0.01
 """Models with less are left out of a forecast."""
-_DECISIVE_MESSAGES: Final = 1_000.0
+_DECISIVE_MESSAGES: Final = 300.0
 """More messages than these don't make one model surer than another: none is quite true."""
 _SURE: Final = 2.0
-_DOUBT: Final = 0.02
+_DOUBT: Final = 0.03
 """No model is quite true. `make bench-whatif` checks whether the intervals hold with this."""
-_MOST_OVER_DISPERSION: Final = 4.0
-_MOST_MISFIT: Final = 0.1
+SCALES_MS: Final = (30_000, 600_000, 3_600_000, 21_600_000, 86_400_000)
+"""Periods in which failures may come together."""
+_MOST_SWINGS: Final = (0.15, 0.1, 0.1, 0.1, 0.1, 0.06)
+"""By scale. Why more in 30 s: there a model misses when exactly an outage begins and ends."""
+_MOST_MISFIT: Final = 0.05
 
 
 @dataclass(frozen=True)
@@ -75,24 +76,26 @@ class Evidence:
         messages: how many it is taken from.
         success_by_attempt: share of the re-sends of each number that succeeded.
         waited_ms: median wait before the re-sends of each number.
-        over_dispersion: variance of the failures in a window beside that of independent ones: 1
-            where messages fail by themselves, more where they fail together.
-        left_over: the same beside what the models say of each re-send: far above 1 = they fail
-            together for a reason that no model has.
+        over_dispersion: variance of the failures in a period beside that of independent ones, by
+            `SCALES_MS`: 1 where messages fail by themselves, more where they fail together.
+        left_over: how far the success rate swings between periods beside what the models say of
+            each re-send, by `SCALES_MS`, and last between messages: a standard deviation; 0 = no
+            more than by chance.
         misfit: mean distance between the models' success by attempt and that of history.
     """
 
     messages: int
     success_by_attempt: tuple[float, ...]
     waited_ms: tuple[float, ...]
-    over_dispersion: float
-    left_over: float
+    over_dispersion: tuple[float, ...]
+    left_over: tuple[float, ...]
     misfit: float
 
     @property
     def is_supported(self) -> bool:
         """Whether any model explains the history well enough for a forecast."""
-        return self.left_over <= _MOST_OVER_DISPERSION and self.misfit <= _MOST_MISFIT
+        is_explained = all(map(le, self.left_over, _MOST_SWINGS))
+        return is_explained and self.misfit <= _MOST_MISFIT
 
 
 @dataclass(frozen=True)
@@ -106,6 +109,7 @@ class Ensemble:
         evidence: what stands behind the weights.
         any_repair: repair at any time, whatever its weight.
         usual_load: mean number of deliveries in the window of a re-send.
+        usual_resends: mean number of re-sends of a message.
         messages: how many the history has.
     """
 
@@ -115,12 +119,13 @@ class Ensemble:
     evidence: Evidence
     any_repair: Repair
     usual_load: float
+    usual_resends: float
     messages: int
 
     @property
     def doubt(self) -> float:
         """Standard deviation of a forecast for messages that are treated in another way."""
-        return _DOUBT + self.evidence.misfit
+        return _DOUBT + self.evidence.misfit + max(self.evidence.left_over[1:], default=0.0) / 2
 
     def weight_of(self, kind: FailureKind) -> float:
         """Return the weight of all models of a kind."""
@@ -133,25 +138,30 @@ class Ensemble:
 
 
 def fit_ensemble(
-    known: KnownTries, is_first: Mask, windows: tuple[WindowCounts, WindowCounts], messages: int
+    known: KnownTries,
+    died_ms: Numbers,
+    is_first: Mask,
+    windows: WindowCounts,
+    messages: int,
 ) -> Ensemble:
     """Return the models of the messages of a destination and cause group, weighted.
 
     Args:
         known: the messages; a sample does.
+        died_ms: their first deaths.
         is_first: which belong to the first half.
-        windows: of the destination, of the first half of its messages and of the second.
+        windows: of the destination.
         messages: how many there are, of which `known` may be a sample.
     """
     # Why all twice: of few messages one half may have none.
     parts = (is_first, ~is_first) if 0 < is_first.sum() < len(is_first) else (is_first | True,) * 2
-    shares = success_by_attempt(known)
+    periods = _periods(known, died_ms)
+    shares = np.broadcast_to(success_by_attempt(known), known.at_ms.shape)
+    by_chance = [dispersion(known, shares, period) for period in periods[:-1]]
     # Why only then: what fails by itself needs neither, and both take long to fit.
-    is_shared = _is_over_dispersed(known, np.broadcast_to(shares, known.at_ms.shape))
-    halves = [
-        _fit_all(known.take(part), windows_of_half if is_shared else None)
-        for part, windows_of_half in zip(parts, windows, strict=True)
-    ]
+    is_shared = any(one.is_sure for one in by_chance)
+    rates = rates_between(windows) if is_shared else None
+    halves = [_fit_all(known.take(part), rates) for part in parts]
     others = known.take(parts[1]), known.take(parts[0])
     likely = {
         name: sum(
@@ -161,76 +171,127 @@ def fit_ensemble(
         for name in halves[0]
     }
     names = sorted(likely, key=lambda name: -likely[name])
-    whole = _fit_all(known, windows[0].joined(windows[1]) if is_shared else None)
-    left_over = max(1.0, over_dispersion(known, _rates(whole[names[0]], known)))
-    scale = left_over * max(1.0, len(known.at_ms) / _DECISIVE_MESSAGES)
+    whole = _fit_all(known, window_rates(windows) if is_shared else None)
+    best = _foretold(known, parts, [(fitted[names[0]],) for fitted in halves], (1.0,))
+    scale = max(1.0, dispersion(known, best, periods[0]).ratio)
+    scale *= max(1.0, len(known.at_ms) / _DECISIVE_MESSAGES)
     weights = np.array(
         [_PRIOR[name] * np.exp((likely[name] - likely[names[0]]) / scale) for name in names]
     )
     weights = np.where(weights / weights.sum() >= LEAST_WEIGHT, weights, 0.0)
     weights /= weights.sum()
     kept = sorted(np.flatnonzero(weights).tolist(), key=lambda at: -weights[at])
-    models = [whole[names[at]] for at in kept]
-    shown = [float(weights[at]) for at in kept]
+    shown = tuple(float(weights[at]) for at in kept)
+    foretold = _foretold(
+        known, parts, [tuple(fitted[names[at]] for at in kept) for fitted in halves], shown
+    )
+    left = [dispersion(known, foretold, period) for period in periods]
+    tried = known.is_known.sum(axis=0)
+    is_told = tried > 0
+    expected = np.where(known.is_known, foretold, 0.0).sum(axis=0) / np.maximum(tried, 1)
+    misfit = (np.abs(expected - shares[0]) * tried).sum() / max(1, tried.sum())
     return Ensemble(
-        models=models,
+        models=[whole[names[at]] for at in kept],
         weights=shown,
         reach=reach_of(known),
-        evidence=_evidence(known, models, shown),
+        evidence=Evidence(
+            messages=len(known.at_ms),
+            success_by_attempt=tuple(shares[0][is_told].tolist()),
+            waited_ms=tuple(
+                float(np.median(known.waited_ms[known.is_known[:, column], column]))
+                for column in np.flatnonzero(is_told)
+            ),
+            over_dispersion=tuple(one.ratio for one in by_chance),
+            left_over=tuple(one.swing if one.is_sure else 0.0 for one in left),
+            misfit=float(misfit),
+        ),
         any_repair=fit_any_repair(counted(known)),
         usual_load=float(known.load[known.is_known].mean()) if known.is_known.any() else 0.0,
+        usual_resends=float(known.is_made.sum(axis=1).mean()),
         messages=messages,
     )
 
 
-def _fit_all(known: KnownTries, windows: WindowCounts | None) -> dict[str, FailureModel]:
-    """Return every model; without windows, those in which messages fail by themselves."""
+def _fit_all(known: KnownTries, window_rates: Numbers | None) -> dict[str, FailureModel]:
+    """Return every model; without rates, those in which messages fail by themselves."""
     history = counted(known)
-    models = {name: fit(history) for name, fit in _SIMPLE.items()}
-    if windows is not None:
+    models = {name: fit(history) for name, fit in _BY_THEMSELVES.items()}
+    if window_rates is not None:
         one_by_one = each(known)
-        models[_OUTAGE] = fit_outage(one_by_one, window_rates(windows))
+        models[_OUTAGE] = fit_outage(one_by_one, window_rates)
         models[_LOAD] = fit_load(one_by_one)
     return models
 
 
-def _rates(model: FailureModel, known: KnownTries) -> Numbers:
-    """Return the probability of success of each re-send, given that all before it failed."""
-    open_shares = model.open_shares(known)
-    before = np.hstack([np.ones((len(open_shares), 1)), open_shares[:, :-1]])
-    return 1 - open_shares / np.maximum(before, 1e-12)
+def _foretold(
+    known: KnownTries,
+    parts: Sequence[Mask],
+    halves: Sequence[Sequence[FailureModel]],
+    weights: Sequence[float],
+) -> Numbers:
+    """Return the probability of success of each re-send, by models of the other half.
+
+    Given that all before it failed, and as these failures make one model likelier than another.
+    """
+    rates = np.zeros(known.at_ms.shape)
+    for part, models in zip(parts[::-1], halves, strict=True):
+        here = known.take(part)
+        still_open = sum(
+            weight * model.open_shares(here) for model, weight in zip(models, weights, strict=True)
+        )
+        before = np.hstack([np.ones((len(here.at_ms), 1)), np.asarray(still_open)[:, :-1]])
+        rates[part] = 1 - still_open / np.maximum(before, 1e-12)
+    return rates
 
 
-def over_dispersion(known: KnownTries, rates: Numbers) -> float:
-    """Return the variance of the successes in a window beside that of independent ones.
+def _periods(known: KnownTries, died_ms: Numbers) -> list[Indexes]:
+    """Return the number of the period of each known re-send, by scale; last, of its message."""
+    is_known = known.is_known
+    at_ms = (died_ms[:, None] + np.where(is_known, known.at_ms, 0.0))[is_known]
+    rows = np.nonzero(is_known)[0]
+    numbers = [at_ms // scale for scale in SCALES_MS]
+    return [np.unique(one, return_inverse=True)[1] for one in (*numbers, rows)]
+
+
+@dataclass(frozen=True)
+class Dispersion:
+    """How far outcomes of the same period come together.
+
+    Attributes:
+        ratio: variance of the successes in a period beside that of independent ones; 1 = none.
+        swing: standard deviation of the success rate between periods, without chance.
+        is_sure: whether it is more than chance makes likely.
+    """
+
+    ratio: float
+    swing: float
+    is_sure: bool
+
+
+def dispersion(known: KnownTries, rates: Numbers, period: Indexes) -> Dispersion:
+    """Return how far outcomes come together that have these probabilities.
 
     Args:
         known: the messages.
         rates: probability of success of each re-send, by what is held to be the reason.
+        period: number of the period of each known re-send.
     """
-    return _dispersion(known, rates)[0]
-
-
-def _is_over_dispersed(known: KnownTries, rates: Numbers) -> bool:
-    """Tell whether it is above 1 by more than chance makes likely."""
-    found, windows = _dispersion(known, rates)
-    return windows > 0 and found > 1 + _SURE * np.sqrt(2 / windows)
-
-
-def _dispersion(known: KnownTries, rates: Numbers) -> tuple[float, int]:
-    """Return the over-dispersion, and in how many windows it was found."""
-    is_known = known.is_known
-    window = known.window[is_known]
-    rate = np.clip(rates[is_known], 1e-3, 1 - 1e-3)
-    count = int(window.max(initial=-1)) + 1
-    together = np.bincount(window, minlength=count)
-    missed = np.bincount(window, known.has_succeeded[is_known] - rate, count)
-    expected = np.bincount(window, rate * (1 - rate), count)
+    rate = np.clip(rates[known.is_known], 1e-3, 1 - 1e-3)
+    missed = known.has_succeeded[known.is_known] - rate
+    together = np.bincount(period)
     is_shared = together >= 2
     if not is_shared.any():
-        return 1.0, 0
-    found = (missed[is_shared] ** 2).sum() / expected[is_shared].sum()
-    return float(found), int(is_shared.sum())
+        return Dispersion(1.0, 0.0, is_sure=False)
+    squares = np.bincount(period, missed)[is_shared] ** 2
+    expected = np.bincount(period, rate * (1 - rate))[is_shared]
+    # Why not `expected`: of two outcomes of a period, whatever each by itself.
+    crossed = squares - np.bincount(period, missed**2)[is_shared]
+    pairs = (together[is_shared] * (together[is_shared] - 1.0)).sum()
+    return Dispersion(
+        ratio=float(squares.sum() / expected.sum()),
+        swing=float(np.sqrt(max(0.0, crossed.sum() / pairs))),
+        is_sure=bool(crossed.sum() > _SURE * np.sqrt((2 * expected**2).sum())),
+    )
 
 
 def success_by_attempt(known: KnownTries) -> Numbers:
@@ -238,28 +299,3 @@ def success_by_attempt(known: KnownTries) -> Numbers:
     tried = known.is_known.sum(axis=0)
     shares: Numbers = known.has_succeeded.sum(axis=0) / np.maximum(tried, 1)
     return shares
-
-
-def _evidence(
-    known: KnownTries, models: Sequence[FailureModel], weights: Sequence[float]
-) -> Evidence:
-    tried = known.is_known.sum(axis=0)
-    shares = success_by_attempt(known)
-    rates = sum(
-        weight * _rates(model, known) for model, weight in zip(models, weights, strict=True)
-    )
-    expected = np.where(known.is_known, rates, 0.0).sum(axis=0) / np.maximum(tried, 1)
-    is_told = tried > 0
-    waited = [
-        float(np.median(known.waited_ms[known.is_known[:, column], column]))
-        for column in np.flatnonzero(is_told)
-    ]
-    misfit = (np.abs(expected - shares) * tried).sum() / max(1, tried.sum())
-    return Evidence(
-        messages=len(known.at_ms),
-        success_by_attempt=tuple(shares[is_told].tolist()),
-        waited_ms=tuple(waited),
-        over_dispersion=over_dispersion(known, np.broadcast_to(shares, known.at_ms.shape)),
-        left_over=over_dispersion(known, np.asarray(rates)),
-        misfit=float(misfit),
-    )

@@ -26,8 +26,6 @@ _WINDOWS: Final = StructType(
     [
         StructField("destination", StringType(), False),
         StructField("window", LongType(), False),
-        # Of which half of the messages; 0 or 1.
-        StructField("half", LongType(), False),
         *(
             StructField(name, DoubleType(), False)
             for name in ("deaths", "successes", "failures", "lost")
@@ -49,14 +47,14 @@ _SAMPLED: Final = (
 
 
 def count_windows(messages: DataFrame) -> DataFrame:
-    """Return the counts of each window of each destination, by half of the messages.
+    """Return the counts of each window of each destination.
 
     Args:
         messages: `MESSAGES`, without those that are left out.
     """
     return (
         messages.mapInArrow(_windows_of, _WINDOWS)
-        .groupBy("destination", "window", "half")
+        .groupBy("destination", "window")
         .agg(*(f.sum(name).alias(name) for name in _SEEN))
     )
 
@@ -75,8 +73,7 @@ def fit_ensembles(
 
     def fit(here: pd.DataFrame, seen: pd.DataFrame) -> pd.DataFrame:
         destination = here["destination"].iloc[0]
-        halves = _dense(seen)
-        both = halves[0].joined(halves[1])
+        windows = _dense(seen)
         rows = []
         for group, part in here.groupby("model_group", dropna=False):
             # Why sorted: the same history gives the same models, on any machine.
@@ -84,9 +81,11 @@ def fit_ensembles(
             batch = pa.RecordBatch.from_pandas(
                 ordered, schema=_sample_schema(), preserve_index=False
             )
-            known = known_of(batch, usual[destination], both)
+            known = known_of(batch, usual[destination], windows)
             is_first = ordered["number"].to_numpy() % 2 == 0
-            ensemble = fit_ensemble(known.tries, is_first, halves, int(part["total"].iloc[0]))
+            ensemble = fit_ensemble(
+                known.tries, known.arrived_ms, is_first, windows, int(part["total"].iloc[0])
+            )
             key = None if pd.isna(group) else group
             rows.append((destination, key, pickle.dumps(ensemble)))
         return pd.DataFrame(rows, columns=_FITTED.names)
@@ -115,8 +114,7 @@ def windows_by_destination(
     found = dict.fromkeys(destinations, _NO_WINDOWS)
     frame: pd.DataFrame = windows.toPandas()
     for destination, part in frame.groupby("destination"):
-        first, second = _dense(part)
-        found[str(destination)] = first.joined(second)
+        found[str(destination)] = _dense(part)
     return found
 
 
@@ -179,7 +177,6 @@ def _windows_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         parts = []
         names = batch.column("destination").to_numpy(zero_copy_only=False)
-        half = batch.column("number").to_numpy(zero_copy_only=False) % 2
         arrived = numbers_of(batch.column("arrived_ms"), 0.0)
         has_recovered = np.isfinite(numbers_of(batch.column("recovered_ms"), np.inf))
         counts = np.asarray(batch.column("sent_ms").value_lengths())
@@ -199,7 +196,6 @@ def _windows_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
                 {
                     "destination": names[of[is_meant]],
                     "window": (at[is_meant] // WINDOW_MS).astype(np.int64),
-                    "half": half[of[is_meant]],
                 }
             )
             parts.append(frame.value_counts().rename(name).astype(float))
@@ -207,18 +203,13 @@ def _windows_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_pandas(counted[_WINDOWS.names], preserve_index=False)
 
 
-def _dense(seen: pd.DataFrame) -> tuple[WindowCounts, WindowCounts]:
-    """Return the windows of both halves, from the first to the last of either."""
+def _dense(seen: pd.DataFrame) -> WindowCounts:
+    """Return the windows, from the first to the last."""
     first, last = int(seen["window"].min()), int(seen["window"].max())
-
-    def half(which: int) -> WindowCounts:
-        part = seen[seen["half"] == which]
-        at = (part["window"] - first).to_numpy(np.int64)
-        values: list[Any] = []
-        for name in _SEEN:
-            column = np.zeros(last - first + 1)
-            column[at] = part[name].to_numpy()
-            values.append(column)
-        return WindowCounts(first, *values)
-
-    return half(0), half(1)
+    at = (seen["window"] - first).to_numpy(np.int64)
+    values: list[Any] = []
+    for name in _SEEN:
+        column = np.zeros(last - first + 1)
+        column[at] = seen[name].to_numpy()
+        values.append(column)
+    return WindowCounts(first, *values)

@@ -15,18 +15,12 @@ from amqsidecar.pipeline.whatif.curve import Numbers
 class FailureKind(StrEnum):
     """What a model takes to be the reason; as tables and the report name it."""
 
-    REPAIR = "repair"
-    """Something is broken for a time, for each message its own."""
+    TIME = "time"
+    """Time heals: something is broken for a time, for each message its own."""
     CHANCE = "chance"
-    """Each attempt fails by chance."""
-    REST = "rest"
-    """Success depends on the time since the attempt before."""
-    MIXTURE = "mixture"
-    """Some messages fail by chance, others until something is repaired."""
-    OUTAGE = "outage"
-    """The destination is out of order, for all messages at the same time."""
-    LOAD = "load"
-    """Attempts fail because there are many at the same time."""
+    """Each attempt fails by chance, which may grow less with the wait before it."""
+    DOWN_OR_LOADED = "down_or_loaded"
+    """The destination is out of order or loaded, for all messages at the same time."""
 
 
 class FailureModel(Protocol):

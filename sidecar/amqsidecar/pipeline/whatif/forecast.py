@@ -98,11 +98,14 @@ class Totals:
         messages: how many there are.
         changed: of them, those with other re-sends than in history.
         recovered: those that recover.
-        within: those that recover by a re-send within reach.
-        beyond: those that don't, and get re-sends beyond reach.
+        within: those that recover by a re-send within reach; where no model explains the history,
+            only those that are treated as there.
+        beyond: those of the others that may recover.
         kept: those that recover, and recovered in history.
         most_kept: those that recovered in history.
         resends: their re-sends.
+        resends_least: at least, where reach or models end.
+        resends_most: at most.
         unsettled: those treated as in history, of which the outcome is not known yet.
         settling: those of them that likely recover.
     """
@@ -117,6 +120,8 @@ class Totals:
     kept: float
     most_kept: float
     resends: float
+    resends_least: float
+    resends_most: float
     unsettled: float
     settling: float
 
@@ -135,7 +140,10 @@ def sum_up(
         within = np.where(played.is_within, played.recovered, 0.0).sum(axis=1)
         # Why changed: what history did is known, however few did it.
         is_tried_on = changed & (planned.is_made & ~played.is_within).any(axis=1)
+        if not ensemble.evidence.is_supported:
+            is_tried_on, within = changed, np.zeros(len(changed))
         within = np.where(is_tried_on, within, by_message)
+        resends, made = played.sent.sum(axis=1), planned.is_made.sum(axis=1)
         yield (
             Totals(
                 weight=weight,
@@ -147,7 +155,9 @@ def sum_up(
                 beyond=float(np.where(is_tried_on, 1 - within, 0.0).sum()),
                 kept=float(by_message[was_recovered].sum()),
                 most_kept=float(was_recovered.sum()),
-                resends=float(played.sent.sum()),
+                resends=float(resends.sum()),
+                resends_least=float(np.where(is_tried_on, np.minimum(made, 1), resends).sum()),
+                resends_most=float(np.where(is_tried_on, made, resends).sum()),
                 unsettled=float(is_unsettled.sum()),
                 settling=float(by_message[is_unsettled].sum()),
             ),
@@ -195,7 +205,10 @@ def forecast(groups: Sequence[Sequence[Totals]]) -> PolicyForecast:
     """
     chance = np.random.default_rng(_SEED)
     which, doubt = chance.random(_DRAWS), chance.standard_normal(_DRAWS)
-    names = ("recovered", "within", "beyond", "kept", "resends", "unsettled", "settling")
+    names = (
+        *("recovered", "within", "beyond", "kept", "unsettled", "settling"),
+        *("resends", "resends_least", "resends_most"),
+    )
     sums = {name: np.zeros(_DRAWS) for name in names}
     means = dict.fromkeys(names, 0.0)
     messages = 0.0
@@ -214,7 +227,7 @@ def forecast(groups: Sequence[Sequence[Totals]]) -> PolicyForecast:
             of_models = np.array([getattr(one, name) for one in totals])
             means[name] += float(weights @ of_models)
             each = of_models[drawn]
-            if name == "resends":
+            if name.startswith("resends"):
                 each = np.maximum(each * (1 + 2 * noise / first.messages), 0.0)
             elif name in ("recovered", "within", "kept"):
                 most = first.most_kept if name == "kept" else first.messages
@@ -222,8 +235,10 @@ def forecast(groups: Sequence[Sequence[Totals]]) -> PolicyForecast:
             sums[name] += each
     is_beyond = means["beyond"] > MOST_BEYOND * messages
     low, high = sums["recovered"], sums["recovered"]
+    fewest, most_resends = sums["resends"], sums["resends"]
     if is_beyond:
         low, high = sums["within"], sums["within"] + sums["beyond"]
+        fewest, most_resends = sums["resends_least"], sums["resends_most"]
     # Why both: whether those recover no model has to say, the history will.
     low = np.maximum(low - sums["settling"], 0.0)
     high = high + sums["unsettled"] - sums["settling"]
@@ -232,7 +247,7 @@ def forecast(groups: Sequence[Sequence[Totals]]) -> PolicyForecast:
         beyond=means["beyond"],
         recovered=_interval(low, means["recovered"], np.minimum(high, messages), is_beyond),
         kept=_interval(sums["kept"], means["kept"], sums["kept"], is_beyond),
-        resends=_interval(sums["resends"], means["resends"], sums["resends"], is_beyond),
+        resends=_interval(fewest, means["resends"], most_resends, is_beyond),
     )
 
 

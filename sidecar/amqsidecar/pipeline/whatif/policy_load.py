@@ -13,7 +13,7 @@ import numpy as np
 from amqsidecar.pipeline.whatif.attempts import WINDOW_MS, Usual, WindowCounts
 from amqsidecar.pipeline.whatif.curve import Numbers
 from amqsidecar.pipeline.whatif.ensemble import Ensemble
-from amqsidecar.pipeline.whatif.failure_models.chance import LoadRate
+from amqsidecar.pipeline.whatif.failure_models.destination import LoadRate
 from amqsidecar.pipeline.whatif.failure_models.draws import Draws
 
 MOST_RESENDS: Final = 50

@@ -266,7 +266,7 @@ def totals_of(amounts: Mapping[str, float], ensemble: Ensemble, place: int) -> T
         ensemble: whose model it is.
         place: of the model.
     """
-    empty = Totals(ensemble.weights[place], ensemble.doubt, *[0.0] * 10)
+    empty = Totals(ensemble.weights[place], ensemble.doubt, *[0.0] * 12)
     return replace(
         empty, **{name: value for name, value in amounts.items() if name not in _AVERAGED}
     )

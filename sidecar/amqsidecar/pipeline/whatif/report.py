@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import mul
-from typing import Final
+from typing import Any, Final
 
 import altair
 import pandas as pd
@@ -11,10 +11,10 @@ from pyspark.sql import DataFrame, Row, Window
 from pyspark.sql import functions as f
 
 from amqsidecar.pipeline.report import Report, percent
-from amqsidecar.pipeline.report_tables import MOST_LINES, MOST_ROWS
+from amqsidecar.pipeline.report_tables import MOST_LINES, MOST_ROWS, given_up_line, show_rows
 from amqsidecar.pipeline.whatif.failure_model import FailureKind
 from amqsidecar.pipeline.whatif.policy import HISTORY, PROPOSAL
-from amqsidecar.pipeline.whatif.trials import LATER
+from amqsidecar.pipeline.whatif.trials import LATER, Trial
 
 MOST_PLOTTED: Final = 6
 """Destinations in the plot of choices: those with the most messages."""
@@ -43,12 +43,9 @@ cases.
 a trial on a few messages answers more than another forecast.
 Gates (`policy.gates`) are not played."""
 _REASONS: Final = {
-    FailureKind.REPAIR: "something is broken for a time, for each message its own",
+    FailureKind.TIME: "time heals: something is broken for a time, for each message its own",
     FailureKind.CHANCE: "each attempt fails by chance",
-    FailureKind.REST: "success depends on the time since the attempt before",
-    FailureKind.MIXTURE: "some messages fail by chance, others until something is repaired",
-    FailureKind.OUTAGE: "the destination is out of order, for all messages at the same time",
-    FailureKind.LOAD: "attempts fail because there are many at the same time",
+    FailureKind.DOWN_OR_LOADED: "the destination is down or loaded, for all messages at once",
 }
 
 
@@ -59,9 +56,9 @@ def write_report(
     *,
     policies: DataFrame,
     destinations: DataFrame,
-    load: DataFrame,
-    evidence: DataFrame,
-    trials: DataFrame,
+    load: Sequence[Row],
+    evidence: Sequence[Mapping[str, Any]],
+    trials: Sequence[Trial],
     proposals: DataFrame | None,
 ) -> None:
     """Write the report of these tables.
@@ -72,23 +69,22 @@ def write_report(
         unmatched: pairs of a policy and an entry of it that matches no destination of history.
         policies: `WHATIF_BY_POLICY`.
         destinations: `WHATIF_BY_DESTINATION`.
-        load: `WHATIF_LOAD`.
-        evidence: `WHATIF_EVIDENCE`.
-        trials: `WHATIF_TRIALS`.
+        load: re-sends by policy and bucket, at most `MOST_POINTS`.
+        evidence: of `tables.evidence_rows`.
+        trials: those worth most first.
         proposals: `WHATIF_PROPOSALS`; None = there was no search.
     """
     report = Report("What other policies would have done", {})
     rows = policies.orderBy(f.col("policy") != HISTORY, "policy").collect()
-    reasons = evidence.orderBy(f.desc("messages"), "destination", "cause_group").limit(MOST_ROWS)
-    causes = reasons.collect()
-    tried = trials.collect()
+    causes = evidence[:MOST_ROWS]
     report.points("What changes", _differences(rows), "No other policy was played.")
     report.points(
         "What does not recover",
         [_reason_line(row) for row in sorted(causes, key=_lost, reverse=True)[:MOST_LINES]],
         "No message of the history says anything.",
     )
-    report.points("What to do", advice_of(rows, tried, unmatched), "Nothing: keep the policy.")
+    advice = advice_of(rows, trials, unmatched)
+    report.points("What to do", advice, "Nothing: keep the policy.")
     if rows:
         _plot_policies(report, [row.asDict() for row in rows])
     report.table(
@@ -98,9 +94,9 @@ def write_report(
     )
     with report.folded("Why messages fail"):
         _write_evidence(report, causes)
-    if tried:
+    if trials:
         with report.folded("Trials that would show the reason"):
-            _write_trials(report, tried)
+            _write_trials(report, trials)
     with report.folded("Re-sends over time"):
         _plot_load(report, load)
     with report.folded("Destinations, those that lose most first"):
@@ -108,12 +104,11 @@ def write_report(
     if proposals is not None:
         with report.folded("Settings that none beats"):
             chosen = proposals.where("is_chosen").drop("is_chosen").orderBy("destination")
-            report.table(
-                chosen.columns,
-                [tuple(row) for row in chosen.limit(MOST_ROWS).collect()],
-                f"What `{PROPOSAL}` holds (proposal/policy.yaml): the first {MOST_ROWS} "
-                "destinations",
-                shares=("share",),
+            show_rows(
+                report,
+                chosen,
+                f"The best setting of each destination; those written are in `{PROPOSAL}`",
+                shares=("share", "share_lower", "share_upper", "history_share"),
             )
             _plot_choices(report, proposals, destinations)
     if unmatched:
@@ -137,13 +132,13 @@ def _differences(rows: Sequence[Row]) -> list[str]:
     ][:MOST_LINES]
 
 
-def _lost(row: Row) -> int:
+def _lost(row: Mapping[str, Any]) -> int:
     """Return about how many messages recovered by none of history's re-sends."""
     missed: float = reduce(mul, (1 - share for share in row["success_by_attempt"]), 1.0)
     return round(int(row["messages"]) * missed)
 
 
-def _reason_line(row: Row) -> str:
+def _reason_line(row: Mapping[str, Any]) -> str:
     cause = row["cause_group"] if row["cause_group"] is not None else "(small groups)"
     where = f"{row['destination']} · {cause}"
     if not any(row["success_by_attempt"]):
@@ -157,7 +152,7 @@ def _reason_line(row: Row) -> str:
 
 
 def advice_of(
-    rows: Sequence[Row], tried: Sequence[Row], unmatched: Sequence[tuple[str, str]]
+    rows: Sequence[Row], trials: Sequence[Trial], unmatched: Sequence[tuple[str, str]]
 ) -> list[str]:
     """Return the conclusions that the numbers support; none from an unsupported forecast."""
     lines = [
@@ -177,18 +172,34 @@ def advice_of(
             f"{best['policy']} recovers more than history did, with 90 % confidence: roll it out "
             "at one destination first."
         )
-    lines += [_trial_line(row) for row in tried[:2]]
+    lines += [_trial_line(one) for one in trials[:2]]
+    if history and not lines:
+        lines += given_up_line(
+            history["messages"] - history["recovered_upper"], history["messages"]
+        )
     if unmatched:
         lines.append(f"{len(unmatched):,} entries match no message of the history: see below.")
     return lines[:MOST_LINES]
 
 
-def _trial_line(row: Row) -> str:
-    resends = "one re-send" if row["resends"] == 1 else f"{row['resends']} re-sends"
-    asked = "they recover so late" if row["question"] == LATER else f"it is {row['question']}"
+def _trial_line(one: Trial) -> str:
+    resends = "one re-send" if one.resends == 1 else f"{one.resends} re-sends"
+    asked = "they recover so late" if one.question == LATER else f"it is {one.question}"
     return (
-        f"Give {row['messages']:,} messages of {row['destination']} {resends} with a delay of "
-        f"{_time_text(row['delay_ms'])}: the result shows whether {asked}."
+        f"Give {one.messages:,} messages of {one.destination} {resends} with a delay of "
+        f"{_time_text(one.delay_ms)}: the result shows whether {asked}."
+    )
+
+
+def proposal_line(row: Mapping[str, Any]) -> str:
+    """Return a chosen setting with its numbers and its doubt, for people."""
+    was = f"history {percent(row['history_share'])}"
+    if not row["is_written"]:
+        return f"{row['destination']}: no proposal: {row['doubt']}; {was}"
+    return (
+        f"{row['destination']}: {percent(row['share'])} ({percent(row['share_lower'])} to "
+        f"{percent(row['share_upper'])}) recover, {was}; {row['resends_per_message']:.3g} re-sends "
+        f"per message; by {row['doubt']}"
     )
 
 
@@ -240,7 +251,7 @@ def _span(row: Row, name: str) -> str:
     return bounds if row[name] is None else f"{row[name]:,.0f} ({bounds})"
 
 
-def _write_evidence(report: Report, rows: Sequence[Row]) -> None:
+def _write_evidence(report: Report, rows: Sequence[Mapping[str, Any]]) -> None:
     report.table(
         [
             *("destination", "cause", "messages", "likely reason"),
@@ -254,15 +265,16 @@ def _write_evidence(report: Report, rows: Sequence[Row]) -> None:
                 _reasons_text(row),
                 ", ".join(percent(share) for share in row["success_by_attempt"]),
                 ", ".join(_time_text(wait) for wait in row["waited_ms"]),
-                f"{row['over_dispersion']:.1f} x",
+                ", ".join(f"{one:.1f} x" for one in row["over_dispersion"]),
             )
             for row in rows
         ],
-        "Failures together: variance of failures within 30 s; 1 x = messages fail by themselves",
+        "Failures together: variance of failures within 30 s, 10 min, 1 h, 6 h, a day; 1 x = "
+        "messages fail by themselves",
     )  # fmt: skip
 
 
-def _reasons_text(row: Row) -> str:
+def _reasons_text(row: Mapping[str, Any]) -> str:
     weights = sorted(((row[kind.value], kind) for kind in FailureKind), reverse=True)
     shown = "; ".join(
         f"{percent(weight)} {_REASONS[kind]}" for weight, kind in weights if weight > 0.05
@@ -277,22 +289,22 @@ def _time_text(time_ms: float) -> str:
     return f"{time_ms:.0f} ms"
 
 
-def _write_trials(report: Report, rows: Sequence[Row]) -> None:
+def _write_trials(report: Report, trials: Sequence[Trial]) -> None:
     report.table(
         ["destination", "cause", "question", "messages", "re-sends of each", "known after",
          "share recovered: first answer", "second answer"],
         [
             (
-                row["destination"],
-                row["cause_group"],
-                row["question"],
-                row["messages"],
-                f"{row['resends']} x {_time_text(row['delay_ms'])}",
-                _time_text(row["duration_ms"]),
-                percent(row["answer_low"]),
-                percent(row["answer_high"]),
+                one.destination,
+                one.cause_group,
+                one.question,
+                one.messages,
+                f"{one.resends} x {_time_text(one.delay_ms)}",
+                _time_text(one.duration_ms),
+                percent(one.answer_low),
+                percent(one.answer_high),
             )
-            for row in rows
+            for one in trials
         ],
         "Try these settings on this number of messages, then ask again",
     )  # fmt: skip
@@ -327,20 +339,12 @@ def _plot_policies(report: Report, rows: Sequence[Mapping[str, object]]) -> None
     )
 
 
-def _plot_load(report: Report, load: DataFrame) -> None:
-    rows = (
-        load.groupBy("policy", "begins_at")
-        .agg(f.sum("resends").alias("resends"))
-        .orderBy("begins_at", "policy")
-        .limit(MOST_POINTS)
-        .select("policy", "resends", f.col("begins_at").alias("at"))
-        .collect()
-    )
+def _plot_load(report: Report, rows: Sequence[Row]) -> None:
     if not rows:
         report.text("Nothing was re-sent.")
         return
     if len(rows) == MOST_POINTS:
-        report.text("The plot shows the beginning; the Parquet table has all.")
+        report.text("The plot shows the beginning.")
     line = altair.Chart(pd.DataFrame([row.asDict() for row in rows])).mark_line(
         interpolate="step-after"
     )

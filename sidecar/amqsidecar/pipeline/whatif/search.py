@@ -17,7 +17,9 @@ from amqsidecar.model.destination import parse_destination
 from amqsidecar.pipeline.whatif.attempts import Tries, Usual
 from amqsidecar.pipeline.whatif.curve import EDGES_MS, Numbers
 from amqsidecar.pipeline.whatif.ensemble import Ensemble
-from amqsidecar.pipeline.whatif.failure_model import FailureKind
+from amqsidecar.pipeline.whatif.failure_model import FailureKind, FailureModel
+from amqsidecar.pipeline.whatif.failure_models.destination import LoadRate
+from amqsidecar.pipeline.whatif.failure_models.draws import Draws
 from amqsidecar.pipeline.whatif.policy import Setting, plan_of, with_settings
 from amqsidecar.plugin import Plugin
 from amqsidecar.policy.rules import Rules
@@ -33,6 +35,8 @@ LONGEST_DELAYS_MS: Final = (MINUTE, 5 * MINUTE, 15 * MINUTE, HOUR, 6 * HOUR)
 REDELIVERIES: Final = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20)
 
 _ANYWHERE: Final = "queue://anywhere"
+_ROUNDS: Final = 12
+"""After which the load that a setting makes no longer changes."""
 
 
 @dataclass(frozen=True)
@@ -104,8 +108,7 @@ def make_grid(base: Rules, plugins: Mapping[str, Plugin]) -> Grid:
 def score(grid: Grid, ensembles: Sequence[Ensemble], usual: Usual) -> Scores:
     """Return the results of the settings at a destination with these models and usual delays.
 
-    When an outage is, a setting can't know: there the time until messages recover counts, and for
-    load the usual one.
+    When an outage is, a setting can't know: there the time until messages recover counts.
 
     Args:
         grid: the settings.
@@ -119,15 +122,9 @@ def score(grid: Grid, ensembles: Sequence[Ensemble], usual: Usual) -> Scores:
     done = np.zeros(at_ms.shape)
     total = sum(one.messages for one in ensembles)
     for ensemble in ensembles:
-        tries = Tries(
-            at_ms=at_ms,
-            waited_ms=grid.delays_ms + usual.late_ms,
-            window=np.zeros(at_ms.shape, dtype=np.int64),
-            load=np.full(at_ms.shape, ensemble.usual_load),
-        )
         for model, weight in zip(ensemble.models, ensemble.weights, strict=True):
-            timeless = ensemble.any_repair if model.kind is FailureKind.OUTAGE else model
-            done += ensemble.messages / total * weight * (1 - timeless.open_shares(tries))
+            is_open = _open_shares(model, ensemble, at_ms, grid.delays_ms + usual.late_ms)
+            done += ensemble.messages / total * weight * (1 - is_open)
     before = np.hstack([np.zeros((len(done), 1)), done[:, :-1]])
     gains = done - before
     share = done[:, -1]
@@ -137,6 +134,33 @@ def score(grid: Grid, ensembles: Sequence[Ensemble], usual: Usual) -> Scores:
     reached = done >= 0.9 * share[:, None]
     p90_ms = times[np.arange(len(times)), reached.argmax(axis=1)]
     return Scores(share, (is_made * (1.0 - before)).sum(axis=1), mean_ms, p90_ms)
+
+
+def _open_shares(
+    model: FailureModel, ensemble: Ensemble, at_ms: Numbers, waited_ms: Numbers
+) -> Numbers:
+    """Return the share not recovered after each re-send of each setting, by a model.
+
+    The load that a setting makes grows with its re-sends, which grow with what fails under it.
+    """
+    load: Numbers = np.full((len(at_ms), 1), ensemble.usual_load)
+    window = np.zeros(at_ms.shape, dtype=np.int64)
+    if model.kind is not FailureKind.DOWN_OR_LOADED:
+        return model.open_shares(
+            Tries(at_ms, waited_ms, window, np.broadcast_to(load, at_ms.shape))
+        )
+    if not (isinstance(model, Draws) and isinstance(model.rate, LoadRate)):
+        model = ensemble.any_repair
+        return model.open_shares(Tries(at_ms, waited_ms, window, np.zeros(at_ms.shape)))
+    for _ in range(_ROUNDS):
+        tries = Tries(at_ms, waited_ms, window, np.broadcast_to(load, at_ms.shape))
+        is_open = model.open_shares(tries)
+        before = np.hstack([np.ones((len(is_open), 1)), is_open[:, :-1]])
+        resends = (tries.is_made * before).sum(axis=1, keepdims=True)
+        made = ensemble.usual_load * (1 + resends) / (1 + ensemble.usual_resends)
+        # Why the mean: loads that swing from round to round settle.
+        load = (load + made) / 2
+    return is_open
 
 
 def pareto_front(scores: Scores) -> npt.NDArray[np.bool_]:
@@ -184,13 +208,28 @@ def mean_recoverable_ms(ensembles: Sequence[Ensemble]) -> float:
     """
     masses = np.zeros(len(EDGES_MS))
     for ensemble in ensembles:
-        timed = sum(
-            ensemble.weight_of(kind)
-            for kind in (FailureKind.REPAIR, FailureKind.OUTAGE, FailureKind.REST)
-        )
+        timed = 1 - ensemble.weight_of(FailureKind.CHANCE)
         curve = ensemble.any_repair.curve
         masses += ensemble.messages * timed * np.diff(curve, prepend=0.0)
         masses[0] += ensemble.messages * (1 - timed) * curve[-1]
     middles = (EDGES_MS + np.concatenate([[0.0], EDGES_MS[:-1]])) / 2
     total = float(masses.sum())
     return float((masses * middles).sum()) / total if total else 0.0
+
+
+def why_not(*, is_supported: bool, share: float | None, lower: float, history: float) -> str | None:
+    """Return why a proposal is not written; None = it is: it surely recovers more than history did.
+
+    Args:
+        is_supported: whether failure models explain the history.
+        share: of its messages, how many likely recover; None = beyond the reach of history.
+        lower: lower bound of it.
+        history: share that recovered in history.
+    """
+    if not is_supported:
+        return "no model explains the history"
+    if share is None:
+        return "beyond what history tried"
+    if lower <= history:
+        return "perhaps no better than history"
+    return None

@@ -2,26 +2,26 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, Final
 
 import numpy as np
 import pandas as pd
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
+from amqsidecar.pipeline.report import percent
 from amqsidecar.pipeline.tables import (
     WHATIF_BY_DESTINATION,
     WHATIF_BY_POLICY,
-    WHATIF_EVIDENCE,
-    WHATIF_LOAD,
-    WHATIF_TRIALS,
 )
 from amqsidecar.pipeline.whatif.attempts import GroupKey, Usual
 from amqsidecar.pipeline.whatif.curve import EDGES_MS
 from amqsidecar.pipeline.whatif.ensemble import Ensemble
 from amqsidecar.pipeline.whatif.failure_model import FailureKind
 from amqsidecar.pipeline.whatif.forecast import Interval, PolicyForecast, forecast
+from amqsidecar.pipeline.whatif.policy import HISTORY, PROPOSAL
 from amqsidecar.pipeline.whatif.replay import (
     ALL_MODELS,
     CUT_OFF,
@@ -36,8 +36,8 @@ from amqsidecar.pipeline.whatif.search import (
     mean_recoverable_ms,
     pareto_front,
     score,
+    why_not,
 )
-from amqsidecar.pipeline.whatif.trials import Trial
 
 _QUANTILES: Final = {"recovery_p50_ms": 0.5, "recovery_p90_ms": 0.9, "recovery_p99_ms": 0.99}
 _MOST_DOUBTFUL: Final = 0.05
@@ -54,44 +54,32 @@ def by_destination(played: DataFrame, ensembles: Mapping[GroupKey, Ensemble]) ->
     return _summarised(played, ensembles, WHATIF_BY_DESTINATION, "policy", "destination")
 
 
-def load_over_time(played: DataFrame) -> DataFrame:
-    """Return `WHATIF_LOAD` of `PLAYED`: the re-sends of each policy over time."""
+def load_over_time(played: DataFrame, most: int) -> list[Row]:
+    """Return the re-sends of each policy by bucket of `PLAYED`, the first ones."""
     return (
         played.where(f.col("measure") == RESENDS_AT)
-        .groupBy("policy", "destination", f.timestamp_millis("at").alias("begins_at"))
+        .groupBy("policy", f.timestamp_millis("at").alias("at"))
         .agg(f.sum("amount").alias("resends"))
-        .select(*WHATIF_LOAD.names)
+        .orderBy("at", "policy")
+        .limit(most)
+        .collect()
     )
 
 
-def evidence_table(spark: SparkSession, ensembles: Mapping[GroupKey, Ensemble]) -> DataFrame:
-    """Return `WHATIF_EVIDENCE`: why messages fail, by destination and cause group."""
-    rows = [
-        (
-            destination,
-            cause_group,
-            one.messages,
-            list(one.evidence.success_by_attempt),
-            [round(value) for value in one.evidence.waited_ms],
-            one.evidence.over_dispersion,
-            *(one.weight_of(kind) for kind in FailureKind),
-            one.evidence.left_over,
-            one.evidence.misfit,
-            one.evidence.is_supported,
-        )
-        for (destination, cause_group), one in sorted(
-            ensembles.items(), key=lambda item: (-item[1].messages, item[0][0], item[0][1] or "")
-        )
+def evidence_rows(ensembles: Mapping[GroupKey, Ensemble]) -> list[dict[str, Any]]:
+    """Return why messages fail, by destination and cause group, those with most messages first."""
+    ordered = sorted(ensembles.items(), key=lambda item: (-item[1].messages, str(item[0])))
+    return [
+        {
+            "destination": destination,
+            "cause_group": cause_group,
+            **asdict(one.evidence),
+            "messages": one.messages,
+            **{kind.value: one.weight_of(kind) for kind in FailureKind},
+            "is_supported": one.evidence.is_supported,
+        }
+        for (destination, cause_group), one in ordered
     ]
-    return spark.createDataFrame(rows, WHATIF_EVIDENCE)
-
-
-def trials_table(spark: SparkSession, trials: Sequence[Trial]) -> DataFrame:
-    """Return `WHATIF_TRIALS`."""
-    return spark.createDataFrame(
-        [tuple(getattr(one, name) for name in WHATIF_TRIALS.names) for one in trials],
-        WHATIF_TRIALS,
-    )
 
 
 def propose(
@@ -100,8 +88,8 @@ def propose(
     usual: Mapping[str, Usual],
     rule: Rule,
     least_messages: int,
-) -> list[tuple[object, ...]]:
-    """Return the rows of `WHATIF_PROPOSALS`: the Pareto front of each destination.
+) -> list[dict[str, Any]]:
+    """Return rows of `WHATIF_PROPOSALS`, not judged yet: the Pareto front of each destination.
 
     Args:
         ensembles: the models.
@@ -111,7 +99,7 @@ def propose(
         least_messages: destinations with fewer messages get no proposal, nor do those where nothing
             recovered.
     """
-    rows: list[tuple[object, ...]] = []
+    rows: list[dict[str, Any]] = []
     for destination in sorted({destination for destination, _ in ensembles}):
         ours = [one for key, one in sorted(ensembles.items(), key=str) if key[0] == destination]
         recovered = sum(float(one.any_repair.curve[-1]) for one in ours)
@@ -124,20 +112,67 @@ def propose(
         for row in np.flatnonzero(is_shown).tolist():
             setting = grid.settings[row]
             rows.append(
-                (
-                    destination,
-                    setting.initial_redelivery_delay_ms,
-                    float(setting.back_off_multiplier),
-                    setting.maximum_redelivery_delay_ms,
-                    setting.maximum_redeliveries,
-                    float(scores.share[row]),
-                    float(scores.deliveries[row]),
-                    float(scores.mean_ms[row]),
-                    float(scores.p90_ms[row]),
-                    row == chosen,
-                )
+                {
+                    "destination": destination,
+                    **asdict(setting),
+                    "back_off_multiplier": float(setting.back_off_multiplier),
+                    "share": float(scores.share[row]),
+                    "resends_per_message": float(scores.deliveries[row]),
+                    "recovery_mean_ms": float(scores.mean_ms[row]),
+                    "recovery_p90_ms": float(scores.p90_ms[row]),
+                    "is_chosen": row == chosen,
+                    "is_written": False,
+                }
             )
     return rows
+
+
+def judge(
+    rows: Sequence[dict[str, Any]], ensembles: Mapping[GroupKey, Ensemble], played: DataFrame
+) -> list[dict[str, Any]]:
+    """Return rows of `propose` with what the replay says of the chosen settings.
+
+    Args:
+        rows: of `propose`.
+        ensembles: the models.
+        played: `PLAYED`, with all chosen settings as the policy `PROPOSAL`.
+    """
+    both = played.where(f.col("policy").isin(HISTORY, PROPOSAL))
+    found = {
+        (row["policy"], row["destination"]): row
+        for row in by_destination(both, ensembles).collect()
+    }
+    judged = []
+    for row in rows:
+        place = row["destination"]
+        verdict: dict[str, Any] = {}
+        if row["is_chosen"]:
+            forecast_, history = found[PROPOSAL, place], found[HISTORY, place]
+            reason = why_not(
+                is_supported=forecast_["is_supported"],
+                share=forecast_["share"],
+                lower=forecast_["share_lower"],
+                history=history["share_upper"],
+            )
+            verdict = {
+                "share_lower": forecast_["share_lower"],
+                "share_upper": forecast_["share_upper"],
+                "history_share": history["share_upper"],
+                "is_written": reason is None,
+                "doubt": reason or _rests_on(place, ensembles),
+            }
+        judged.append(row | verdict)
+    return judged
+
+
+def _rests_on(destination: str, ensembles: Mapping[GroupKey, Ensemble]) -> str:
+    ours = [one for (place, _), one in ensembles.items() if place == destination]
+    total = sum(one.messages for one in ours)
+    weights = {
+        kind: sum(one.messages * one.weight_of(kind) for one in ours) / total
+        for kind in FailureKind
+    }
+    return ", ".join(f"{kind} {percent(weight)}" for kind, weight in weights.items() if weight)
 
 
 def _summarised(

@@ -96,7 +96,7 @@ def _trials_of(
         )  # fmt: skip
     best = {model.kind: model for model in reversed(ensemble.models)}
     kinds = [kind for kind in best if ensemble.weight_of(kind) >= _LEAST_WEIGHT]
-    untimed = [kind for kind in kinds if kind not in (FailureKind.OUTAGE, FailureKind.LOAD)]
+    untimed = [kind for kind in kinds if kind is not FailureKind.DOWN_OR_LOADED]
     for one, other in combinations(sorted(untimed), 2):
         trial = _between(group, best[one], best[other], usual, ensemble.messages, horizon_ms)
         if trial.answer_high - trial.answer_low >= _LEAST_DIFFERENCE:

@@ -3,13 +3,14 @@
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Final
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Final
 
 import structlog
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from amqsidecar.pipeline.report import printable
 from amqsidecar.pipeline.results import Results, time_text
 from amqsidecar.pipeline.sources.events import read_events
 from amqsidecar.pipeline.sources.output_files import write_file
@@ -42,15 +43,15 @@ from amqsidecar.pipeline.whatif.policy import (
 )
 from amqsidecar.pipeline.whatif.policy_load import Stream, policy_load
 from amqsidecar.pipeline.whatif.replay import Replay, replay
-from amqsidecar.pipeline.whatif.report import write_report
+from amqsidecar.pipeline.whatif.report import MOST_POINTS, proposal_line, write_report
 from amqsidecar.pipeline.whatif.search import Rule, make_grid
 from amqsidecar.pipeline.whatif.tables import (
     by_destination,
     by_policy,
-    evidence_table,
+    evidence_rows,
+    judge,
     load_over_time,
     propose,
-    trials_table,
 )
 from amqsidecar.pipeline.whatif.trials import trials_of
 from amqsidecar.plugin import Plugin
@@ -61,9 +62,6 @@ from amqsidecar.policy_source.yaml_writer import write_helm_values, write_yaml
 _TABLES: Final = (
     "whatif_by_policy",
     "whatif_by_destination",
-    "whatif_load",
-    "whatif_evidence",
-    "whatif_trials",
     "whatif_proposals",
 )
 _JSON: Final = "whatif.json"
@@ -131,28 +129,49 @@ def run_whatif(spark: SparkSession, options: WhatifOptions) -> None:
     usual = usual_waits(counted)
     seen = count_windows(counted).persist()
     ensembles = fit_ensembles(counted, seen, usual, options.least_messages)
-    proposals = None
+    rows = []
+    base = candidates[0]
     if options.search is not None:
-        grid = make_grid(candidates[0].rules, plugins)
+        grid = make_grid(base.rules, plugins)
         rows = propose(ensembles, grid, usual, options.search, options.least_messages)
-        proposals = results.keep("whatif_proposals", spark.createDataFrame(rows, WHATIF_PROPOSALS))
-        candidates += _write_proposal(spark, options, candidates[0], proposals, plugins)
-    unmatched = _log_unmatched(candidates, usual)
+        candidates += _proposal(base, [row for row in rows if row["is_chosen"]], plugins)
     planner = Planner(
         {one.name: one.rules for one in candidates}, plugins, usual, options.most_attempts
     )
     courses = with_courses(counted, planner, asks=asks)
     play = _replay_of(read_courses(courses, planner), seen, ensembles, usual, options)
-    played = replay(courses, play).persist()
+    played = whole = replay(courses, play).persist()
+    proposals = None
+    if options.search is not None:
+        rows = judge(rows, ensembles, played)
+        written = [row for row in rows if row["is_written"]]
+        played = _as_written(played, base.name, [row["destination"] for row in written])
+        candidates = [one for one in candidates if one.name != PROPOSAL]
+        candidates += _proposal(base, written, plugins)
+        _write_proposal(spark, options.output_folder, base, rows, plugins)
+        proposals = results.keep(
+            "whatif_proposals",
+            spark.createDataFrame(
+                [tuple(row.get(name) for name in WHATIF_PROPOSALS.names) for row in rows],
+                WHATIF_PROPOSALS,
+            ),
+        )
+    unmatched = _log_unmatched(candidates, usual)
+    policies = results.keep("whatif_by_policy", by_policy(played, ensembles))
+    evidence = evidence_rows(ensembles)
     trials = trials_of(
         ensembles, usual, least_messages=options.least_messages, horizon_ms=options.horizon_ms
     )
-    policies = results.keep("whatif_by_policy", by_policy(played, ensembles))
-    evidence = results.keep("whatif_evidence", evidence_table(spark, ensembles))
-    _write_json(
-        spark,
+    load = load_over_time(played, MOST_POINTS)
+    told = {
+        "policies": [row.asDict() for row in policies.collect()],
+        "load": [row.asDict() | {"at": row["at"].isoformat()} for row in load],
+        "evidence": evidence,
+        "trials": [asdict(one) for one in trials],
+    }
+    write_file(
         f"{options.output_folder}/{_JSON}",
-        {"policies": policies, "evidence": evidence, "trials": trials_table(spark, trials)},
+        json.dumps(told, indent=1, sort_keys=True).encode(),
     )
     write_report(
         results.report_path,
@@ -160,13 +179,24 @@ def run_whatif(spark: SparkSession, options: WhatifOptions) -> None:
         unmatched,
         policies=policies,
         destinations=results.keep("whatif_by_destination", by_destination(played, ensembles)),
-        load=results.keep("whatif_load", load_over_time(played)),
+        load=load,
         evidence=evidence,
-        trials=results.keep("whatif_trials", trials_table(spark, trials)),
+        trials=trials,
         proposals=proposals,
     )
-    for frame in (played, seen, messages):
+    for frame in (whole, seen, messages):
         frame.unpersist()
+
+
+def _as_written(played: DataFrame, base: str, destinations: Sequence[str]) -> DataFrame:
+    """Return what was played with the base in place of the proposal, but at these destinations."""
+    is_written = f.col("destination").isin(*destinations)
+    is_proposal = f.col("policy") == PROPOSAL
+    kept = played.where(~is_proposal | is_written)
+    if not destinations:
+        return kept
+    others = played.where((f.col("policy") == base) & ~is_written)
+    return kept.unionByName(others.withColumn("policy", f.lit(PROPOSAL)))
 
 
 def _replay_of(
@@ -180,7 +210,7 @@ def _replay_of(
     needed = {
         destination
         for (destination, _), one in ensembles.items()
-        if one.weight_of(FailureKind.OUTAGE) or one.weight_of(FailureKind.LOAD)
+        if one.weight_of(FailureKind.DOWN_OR_LOADED)
     }
     windows = windows_by_destination(seen.where(f.col("destination").isin(*needed)), usual)
     streams: dict[tuple[str, str], Counter[tuple[GroupKey, tuple[int, ...]]]] = {}
@@ -207,36 +237,39 @@ def _replay_of(
     return Replay(plans, ensembles, windows, loads, usual, options.bucket_ms)
 
 
-def _write_json(spark: SparkSession, path: str, tables: Mapping[str, DataFrame]) -> None:
-    """Write tables as one JSON document; each is small."""
-    rows = {name: [row.asDict() for row in table.collect()] for name, table in tables.items()}
-    write_file(path, json.dumps(rows, indent=1, sort_keys=True).encode())
+def _proposal(
+    base: Candidate, rows: Sequence[Mapping[str, Any]], plugins: Mapping[str, Plugin]
+) -> list[Candidate]:
+    """Return the base with the settings of these rows as a policy; nothing where it is the base."""
+    if not rows:
+        return []
+    settings = {
+        row["destination"]: Setting(*(row[field.name] for field in fields(Setting))) for row in rows
+    }
+    rules = with_settings(base.rules, settings)
+    return [Candidate(PROPOSAL, rules, compile_policy(rules, plugins))]
 
 
 def _write_proposal(
     spark: SparkSession,
-    options: WhatifOptions,
+    folder: str,
     base: Candidate,
-    proposals: DataFrame,
+    rows: Sequence[Mapping[str, Any]],
     plugins: Mapping[str, Plugin],
-) -> list[Candidate]:
-    """Write the chosen settings as a policy and as Helm values, and return them as a policy.
+) -> None:
+    """Write the proposal as a policy and as Helm values, each with its numbers and its doubt.
 
     Where no destination got a proposal the files hold the base as it is.
-
-    Returns:
-        The proposal; nothing where it is the base.
     """
-    settings = {
-        row["destination"]: Setting(*(row[field.name] for field in fields(Setting)))
-        for row in proposals.where("is_chosen").orderBy("destination").collect()
-    }
-    rules = with_settings(base.rules, settings) if settings else base.rules
-    head = f"# Settings of {len(settings)} destinations by `amqsidecar pipeline whatif`.\n"
+    written = [row for row in rows if row["is_written"]]
+    found = _proposal(base, written, plugins)
+    rules = found[0].rules if found else base.rules
+    lines = [f"Settings of {len(written)} destinations by `amqsidecar pipeline whatif`."]
+    lines += [proposal_line(row) for row in rows if row["is_chosen"]]
+    head = "".join(f"# {printable(line)}\n" for line in lines)
     policy, values = head + write_yaml(rules), write_helm_values(rules, head)
     for name, text in (("policy.yaml", policy), ("values.yaml", values)):
-        write_file(f"{options.output_folder}/{_PROPOSAL_FOLDER}/{name}", text.encode())
-    return [Candidate(PROPOSAL, rules, compile_policy(rules, plugins))] if settings else []
+        write_file(f"{folder}/{_PROPOSAL_FOLDER}/{name}", text.encode())
 
 
 def _log_unmatched(

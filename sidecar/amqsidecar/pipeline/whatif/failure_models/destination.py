@@ -1,4 +1,4 @@
-"""Shared outage: at each moment a destination works, or it fails for all messages.
+"""The destination: out of order for all messages at the same time, or loaded.
 
 A hidden Markov model of two states over the windows of a destination finds out when: what re-sends
 came to, and in which windows messages died first. WindowCounts without either lie between others.
@@ -17,6 +17,8 @@ from amqsidecar.pipeline.whatif.fitting import Counted, logistic, maximise
 _ROUNDS = 12
 _LOST_WEIGHT = 0.3
 """A re-send of a message that never recovered weighs less: the message may be at fault."""
+_BLOCK = 10
+"""Neighbouring windows that are hidden from each other."""
 _OWN_WEIGHT = 4.0
 """As many re-sends the states weigh beside what a window itself saw."""
 
@@ -47,10 +49,63 @@ def fit_outage(history: Counted, rates: Numbers) -> Draws:
 
     def model(factor: float, never: float) -> Draws:
         return Draws(
-            FailureKind.OUTAGE, WindowRate(rates, float(np.exp(min(factor, 2.0)))), logistic(never)
+            FailureKind.DOWN_OR_LOADED,
+            WindowRate(rates, float(np.exp(min(factor, 2.0)))),
+            logistic(never),
         )
 
     return maximise(model, (0.0, -4.0), history)
+
+
+@dataclass(frozen=True)
+class LoadRate:
+    """The rate among n deliveries of a window: 1 / (1 + (n / bears) ** power)."""
+
+    bears: float
+    power: float
+
+    def of(self, tries: Tries) -> Numbers:
+        """Return the probability of each attempt."""
+        return self.at(tries.load)
+
+    def at(self, load: Numbers) -> Numbers:
+        """Return the rate at each load."""
+        return 1 / (1 + (np.maximum(load, 1.0) / self.bears) ** self.power)
+
+    def is_beyond(self, planned: Tries, reach: Reach) -> Mask:
+        """Return which attempts lie beyond what history shows."""
+        return planned.load > reach.load
+
+
+def fit_load(history: Counted) -> Draws:
+    """Return the model by the deliveries of the same window."""
+
+    def model(at: float, power: float, never: float) -> Draws:
+        rate = LoadRate(float(np.exp(np.clip(at, -5.0, 20.0))), float(np.exp(min(power, 2.0))))
+        return Draws(FailureKind.DOWN_OR_LOADED, rate, logistic(never))
+
+    return maximise(model, (3.0, 0.0, -3.0), history)
+
+
+def rates_between(windows: WindowCounts) -> Numbers:
+    """Return the success rate of each window as the others show it, without those near it.
+
+    So a policy meets the windows between those that history tried: a model that can't say what is
+    there explains nothing.
+    """
+    block = np.arange(len(windows.deaths)) // _BLOCK % 2
+    rates = np.zeros(len(block))
+    for hidden in (0, 1):
+        is_seen = block != hidden
+        seen = WindowCounts(
+            windows.first,
+            windows.deaths,
+            windows.successes * is_seen,
+            windows.failures * is_seen,
+            windows.lost * is_seen,
+        )
+        rates = np.where(is_seen, rates, window_rates(seen))
+    return rates
 
 
 def window_rates(windows: WindowCounts) -> Numbers:
