@@ -177,12 +177,16 @@ class Report:
 
     Args:
         facts: what stands below the title; see `facts`.
+
+    Attributes:
+        summary: the lists of the first screen, by heading, such as `what_changed`.
     """
 
     def __init__(self, title: str, facts: Mapping[str, str]) -> None:
         self._title = title
         self._parts = [f"<h1>{_text(title)}</h1>"]
         self._charts = 0
+        self.summary: dict[str, list[str]] = {}
         self.facts(facts)
 
     def heading(self, text: str) -> None:
@@ -192,6 +196,7 @@ class Report:
     def points(self, heading: str, lines: Sequence[str], otherwise: str) -> None:
         """Begin a section with a list, or with one sentence if the list is empty."""
         self.heading(heading)
+        self.summary[heading.lower().replace("-", "_").replace(" ", "_")] = list(lines)
         items = "".join(f"<li>{_text(one)}</li>" for one in lines)
         self._parts.append(f"<ul>{items}</ul>" if lines else f"<p>{_text(otherwise)}</p>")
 

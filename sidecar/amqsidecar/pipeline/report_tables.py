@@ -13,6 +13,15 @@ MOST_ROWS: Final = 200
 MOST_LINES: Final = 5
 """Of each list on the first screen of a report."""
 
+
+def doubt(report: Report, lines: Sequence[str]) -> None:
+    """Add what to doubt, if anything, to the first screen of a report."""
+    if lines:
+        more = len(lines) - MOST_ROWS
+        rest = [f"and {more:,} more"] if more > 0 else []
+        report.points("What to doubt", [*lines[:MOST_ROWS], *rest], "")
+
+
 _MUCH: Final = 1 / 3
 """Of the messages; who loses more has something to do."""
 

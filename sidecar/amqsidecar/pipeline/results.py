@@ -3,6 +3,7 @@
 Machines that run tasks import this, and have no library that draws.
 """
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -14,6 +15,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from amqsidecar.pipeline.sources.journal_files import folder_of
 from amqsidecar.pipeline.sources.output_files import list_names, read_file, remove, write_file
 
+_SUMMARY: Final = "summary.json"
 _SOURCE: Final = "_source"
 """File that names what all tables beside it are made of."""
 
@@ -68,6 +70,13 @@ class Results:
             write_file(f"{self._folder}/{name}/part-{number:05}.parquet", content)
         write_file(f"{self._folder}/{name}/_SUCCESS", b"")
 
+    def finish(self, summary: Mapping[str, Sequence[str]]) -> dict[str, object]:
+        """Write the first screen of the report for programs, as `summary.json`, and return it."""
+        found: dict[str, object] = {"report": self.report_path, **summary}
+        content = json.dumps(found, indent=1).encode()
+        write_file(f"{self._folder}/{_SUMMARY}", content)
+        return found
+
     def name_source(self, source: str) -> None:
         """Name what the tables and the report are made of, after the last of them."""
         write_file(f"{self._folder}/{_SOURCE}", source.encode())
@@ -87,7 +96,7 @@ class Results:
         # Why first: a table that is removed in part must not look whole.
         marks = [f"{path}/_SUCCESS" for path in old]
         source = f"{self._folder}/{_SOURCE}"
-        remove([self.report_path, source, *marks, *old])
+        remove([self.report_path, f"{self._folder}/{_SUMMARY}", source, *marks, *old])
         self._is_clear = True
 
 

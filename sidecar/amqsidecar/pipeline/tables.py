@@ -307,17 +307,16 @@ WHATIF_PROPOSALS: Final = _table(
     ("maximum_redelivery_delay_ms", _COUNT, "Artemis: max-redelivery-delay"),
     ("maximum_redeliveries", _COUNT, "Artemis: max-delivery-attempts is one more"),
     ("share", _SHARE, "of the messages that die, how many likely recover"),
-    ("share_lower", _SHARE, "lower bound of it, with 90 % confidence; null = not the chosen one"),
+    ("share_lower", _SHARE, "lower bound of it, with 90 % confidence"),
     ("share_upper", _SHARE, "upper bound of it"),
-    ("history_share", _SHARE, "how many recovered in history; null = not the chosen one"),
+    ("history_share", _SHARE, "how many recovered in history"),
     ("resends_per_message", _SHARE, "re-sends per message that dies"),
     ("recovery_mean_ms", _SHARE, "time to recovery of those that recover, on average"),
     ("recovery_p90_ms", _SHARE, "... of nine tenths of them"),
-    ("is_chosen", _YES, "whether it is the best of them by the rule"),
     ("is_written", _YES, "whether the proposal holds it: it surely recovers more than history did"),
     ("doubt", _TEXT, "why it is not written, or which models it rests on"),
 )
-"""The Pareto front of settings by destination."""
+"""The best setting of each destination."""
 
 _CAUSE: Final = (
     "cause_group", _TEXT, "the cause without numbers, ids, addresses, times; similar texts as one",

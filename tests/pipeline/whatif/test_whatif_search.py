@@ -1,4 +1,4 @@
-"""The grid, the Pareto front, the choice."""
+"""The grid, the scores, the choice."""
 
 from typing import Any
 
@@ -21,7 +21,6 @@ from amqsidecar.pipeline.whatif.search import (
     choose,
     make_grid,
     mean_recoverable_ms,
-    pareto_front,
     score,
     why_not,
 )
@@ -105,21 +104,6 @@ def test_a_message_that_dies_again_waits_from_there() -> None:
 
     assert result.share == pytest.approx([1.0])
     assert result.p90_ms[0] == 14 * SECOND
-
-
-def test_the_front_has_what_nothing_equals_or_beats() -> None:
-    """Compared with every pair tried."""
-    chance = np.random.default_rng(3)
-    points = chance.integers(1, 6, (80, 3)).astype(float)
-    front = pareto_front(scores(*map(tuple, points)))
-
-    goods = points * [-1, 1, 1]
-    for row, good in enumerate(goods):
-        is_beaten = ((goods <= good).all(axis=1) & (goods < good).any(axis=1)).any()
-        assert is_beaten != any(
-            front[other] for other in np.flatnonzero((goods == good).all(axis=1))
-        )
-        assert not (front[row] and is_beaten)
 
 
 def test_the_choice_is_the_cheapest_that_is_good_and_soon_enough() -> None:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from amqsidecar.cli.options import INT_MAX
+from amqsidecar.cli.options import INT_MAX, Output, OutputFormat
 from amqsidecar.cli.pipeline.options import (
     DAYS_MAX,
     Events,
@@ -13,6 +13,7 @@ from amqsidecar.cli.pipeline.options import (
     OutputFolder,
     SparkConf,
     Until,
+    run_job,
 )
 from amqsidecar.cli.times import time_ms
 
@@ -45,6 +46,7 @@ def causes(
     markers: Markers = None,
     master: Master = None,
     conf: SparkConf = None,
+    output: Output = OutputFormat.TEXT,
 ) -> None:
     """Report causes of death: the new ones, and those that grow.
 
@@ -64,4 +66,9 @@ def causes(
         examples=examples,
         markers=load_markers(markers) if markers else (),
     )
-    run_causes(open_session("causes", master, conf or ()), options)
+    run_job(
+        "causes",
+        f"{options.output_folder}/report.html",
+        output,
+        lambda: run_causes(open_session("causes", master, conf or ()), options),
+    )

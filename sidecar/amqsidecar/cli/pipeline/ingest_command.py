@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
-from amqsidecar.cli.options import INT_MAX
-from amqsidecar.cli.pipeline.options import DAYS_MAX, Master, SparkConf
+from amqsidecar.cli.options import INT_MAX, Output, OutputFormat
+from amqsidecar.cli.pipeline.options import DAYS_MAX, Master, SparkConf, run_job
 from amqsidecar.errors import ConfigError, Problem
 
 Table = Annotated[
@@ -75,6 +75,7 @@ def ingest(
     ] = None,
     master: Master = None,
     conf: SparkConf = None,
+    output: Output = OutputFormat.TEXT,
 ) -> None:
     """Add the events of journals to a table, each once.
 
@@ -103,4 +104,9 @@ def ingest(
     # Why: Spark logs a hundred lines for each failure, and every failure reaches us as an error.
     if not is_remote():
         spark.sparkContext.setLogLevel("FATAL")
-    run_ingest(spark, options)
+
+    def job() -> dict[str, object]:
+        run_ingest(spark, options)
+        return {}
+
+    run_job("ingest", table, output, job)

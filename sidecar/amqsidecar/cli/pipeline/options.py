@@ -1,8 +1,13 @@
-"""Options that every job has; imports nothing heavy."""
+"""Options that every job has, and the line with which each ends; imports nothing heavy."""
 
+import time
+from collections.abc import Callable, Mapping
 from typing import Annotated, Final
 
 import typer
+
+from amqsidecar.cli.options import OutputFormat
+from amqsidecar.cli.printing import print_json, print_line
 
 DAYS_MAX: Final = 36_500
 """A century."""
@@ -84,3 +89,32 @@ Markers = Annotated[
         show_default=False,
     ),
 ]
+
+
+def run_job(
+    name: str, path: str, output: OutputFormat, job: Callable[[], Mapping[str, object] | None]
+) -> None:
+    """Run a job, and print one line: where its results are, what it found, how long it took.
+
+    Args:
+        name: of the job.
+        path: where its results are.
+        output: as text, or as JSON with all that `summary.json` has.
+        job: returns what it found, lists by heading; None = nothing is new.
+    """
+    begun = time.monotonic()
+    found = job()
+    seconds = round(time.monotonic() - begun, 1)
+    if output is OutputFormat.JSON:
+        print_json(
+            {"job": name, "path": path, "seconds": seconds, "is_new": found is not None}
+            | dict(found or {})
+        )
+        return
+    counts = [
+        f"{heading.replace('_', ' ')}: {len(lines)}"
+        for heading, lines in (found or {}).items()
+        if isinstance(lines, list)
+    ]
+    result = ", ".join(counts) or ("done" if found is not None else "nothing is new")
+    print_line(f"{name}: {result}; {path}; {seconds} s")

@@ -5,7 +5,7 @@ from typing import Annotated, Final
 
 import typer
 
-from amqsidecar.cli.options import INT_MAX, duration_ms
+from amqsidecar.cli.options import INT_MAX, Output, OutputFormat, duration_ms
 from amqsidecar.cli.pipeline.options import (
     Events,
     Horizon,
@@ -15,6 +15,7 @@ from amqsidecar.cli.pipeline.options import (
     Since,
     SparkConf,
     Until,
+    run_job,
 )
 from amqsidecar.cli.times import time_ms
 
@@ -60,6 +61,7 @@ def recovery(
     markers: Markers = None,
     master: Master = None,
     conf: SparkConf = None,
+    output: Output = OutputFormat.TEXT,
 ) -> None:
     """Compute how many messages recover by which re-send.
 
@@ -83,4 +85,9 @@ def recovery(
         period_days=_DAYS[by],
         markers=load_markers(markers) if markers else (),
     )
-    run_recovery(open_session("recovery", master, conf or ()), options)
+    run_job(
+        "recovery",
+        f"{options.output_folder}/report.html",
+        output,
+        lambda: run_recovery(open_session("recovery", master, conf or ()), options),
+    )

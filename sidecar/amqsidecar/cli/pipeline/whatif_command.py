@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from amqsidecar.cli.options import INT_MAX, duration_ms
+from amqsidecar.cli.options import INT_MAX, Output, OutputFormat, duration_ms
 from amqsidecar.cli.pipeline.options import (
     Events,
     Horizon,
@@ -13,6 +13,7 @@ from amqsidecar.cli.pipeline.options import (
     Since,
     SparkConf,
     Until,
+    run_job,
 )
 from amqsidecar.cli.times import time_ms
 
@@ -77,6 +78,7 @@ def whatif(
     ] = 2.0,
     master: Master = None,
     conf: SparkConf = None,
+    output: Output = OutputFormat.TEXT,
 ) -> None:
     """Play policies on the history, and compare their results.
 
@@ -100,4 +102,9 @@ def whatif(
         least_messages=least_messages,
         search=Rule(share_tolerance / 100, slowdown) if search else None,
     )
-    run_whatif(open_session("whatif", master, conf or ()), options)
+    run_job(
+        "whatif",
+        f"{options.output_folder}/report.html",
+        output,
+        lambda: run_whatif(open_session("whatif", master, conf or ()), options),
+    )

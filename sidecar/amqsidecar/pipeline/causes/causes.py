@@ -30,6 +30,7 @@ from amqsidecar.pipeline.causes.tables import (
     observation,
 )
 from amqsidecar.pipeline.changes import HOURS, LevelChange, RateSeries, find_changes
+from amqsidecar.pipeline.doubts import lacking_segments
 from amqsidecar.pipeline.markers import Marker
 from amqsidecar.pipeline.results import Results
 from amqsidecar.pipeline.sources.events import read_events
@@ -113,8 +114,8 @@ class CausesOptions:
     markers: tuple[Marker, ...]
 
 
-def run_causes(spark: SparkSession, options: CausesOptions) -> None:
-    """Write the tables and the report.
+def run_causes(spark: SparkSession, options: CausesOptions) -> dict[str, object]:
+    """Write the tables and the report; return its first screen.
 
     A run that is killed leaves each table whole or without `_SUCCESS`, none of an earlier run, and
     is simply run again; the report is written last.
@@ -136,9 +137,10 @@ def run_causes(spark: SparkSession, options: CausesOptions) -> None:
         )
     finally:
         counted.unpersist()
-    write_report(
+    summary = write_report(
         results.report_path,
         _facts(options, seen),
+        [*lacking_segments(options.events)],
         seen,
         options.markers,
         groups=results.keep("cause_groups", cause_groups(by_hour, texts, seen)),
@@ -147,6 +149,7 @@ def run_causes(spark: SparkSession, options: CausesOptions) -> None:
         changes=results.keep("cause_changes", cause_changes(spark, by_hour, seen)),
         examples=examples,
     )
+    return results.finish(summary)
 
 
 def _observe(counted: DataFrame, options: CausesOptions) -> ComparedTimes:

@@ -1,6 +1,7 @@
 """The report of the job `causes`."""
 
 from collections.abc import Mapping, Sequence
+from math import inf
 from typing import Final
 
 import altair
@@ -8,11 +9,12 @@ import pandas
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as f
 
-from amqsidecar.pipeline.causes.tables import DAY_MS, ComparedTimes
+from amqsidecar.pipeline.causes.tables import DAY_MS, HOUR_MS, ComparedTimes
+from amqsidecar.pipeline.changes import HOURS, RateSeries, least_jump
 from amqsidecar.pipeline.markers import Marker, marked, near
 from amqsidecar.pipeline.report import Report
-from amqsidecar.pipeline.report_tables import MOST_LINES, MOST_ROWS, show_rows
-from amqsidecar.pipeline.results import begin_text, epoch_ms, minute_text, time_text
+from amqsidecar.pipeline.report_tables import MOST_LINES, MOST_ROWS, doubt, show_rows
+from amqsidecar.pipeline.results import begin_text, epoch_ms, minute_text
 
 MOST_GROUPS: Final = 6
 """Groups in the plot: new or growing ones, then the most frequent; the rest is one."""
@@ -36,6 +38,7 @@ are a group of their own."""
 def write_report(
     path: str,
     facts: Mapping[str, str],
+    doubts: Sequence[str],
     seen: ComparedTimes,
     markers: Sequence[Marker],
     *,
@@ -44,12 +47,13 @@ def write_report(
     by_day: DataFrame,
     changes: DataFrame,
     examples: DataFrame,
-) -> None:
-    """Write the report of the job.
+) -> dict[str, list[str]]:
+    """Write the report of the job; return the lists of its first screen.
 
     Args:
         path: see `Report.write`.
         facts: what was read, and the options.
+        doubts: what the history lacks.
         seen: the times that are compared.
         markers: rollouts and incidents.
         groups: `CAUSE_GROUPS`.
@@ -74,9 +78,7 @@ def write_report(
     report.points(
         "What changed",
         _first(what_changed),
-        "The history is too short to tell."
-        if seen.new_since_ms is None
-        else f"Nothing since {time_text(seen.new_since_ms, '')}.",
+        _unseen_text(most, seen),
     )
     report.points(
         "What comes back after re-sends",
@@ -84,6 +86,7 @@ def write_report(
         "No re-send failed.",
     )
     report.points("What to do", _advice(new, grown, most), "Nothing: no group is new or grows.")
+    doubt(report, doubts)
 
     names = [row["cause_group"] for row in (*new[: MOST_GROUPS // 2], *grown[: MOST_GROUPS // 2])]
     names += [row["cause_group"] for row in most]
@@ -96,6 +99,20 @@ def write_report(
         report.facts(facts)
         report.text(_READING)
     report.write(path)
+    return report.summary
+
+
+def _unseen_text(most: Sequence[Row], seen: ComparedTimes) -> str:
+    """Return that nothing changed, and how much would not be seen."""
+    hours = (seen.end_ms - seen.begin_ms) // HOUR_MS
+    deaths = max((int(row["deaths"]) for row in most), default=0)
+    least = least_jump(deaths, hours, RateSeries(), hours)
+    if least == inf:
+        return "The history is too short to see a change."
+    return (
+        f"No group is new, and none changed by more than {least * HOURS:,.3g} deaths per day; "
+        "the history is too short to see less."
+    )
 
 
 def _show_tables(

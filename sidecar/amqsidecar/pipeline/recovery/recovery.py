@@ -12,6 +12,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
 from amqsidecar.errors import ConfigError, Problem
+from amqsidecar.pipeline.doubts import lacking_segments
 from amqsidecar.pipeline.markers import Marker
 from amqsidecar.pipeline.recovery.lives import Survey, count_outcomes, read_steps, survey
 from amqsidecar.pipeline.recovery.over_time import Periods
@@ -60,8 +61,8 @@ class RecoveryOptions:
     markers: tuple[Marker, ...]
 
 
-def run_recovery(spark: SparkSession, options: RecoveryOptions) -> None:
-    """Write the tables and the report.
+def run_recovery(spark: SparkSession, options: RecoveryOptions) -> dict[str, object] | None:
+    """Write the tables and the report; return its first screen, None if nothing is new.
 
     A run that is killed leaves each table whole or without `_SUCCESS`, none of an earlier run, and
     is simply run again; the report is written after all tables.
@@ -75,15 +76,14 @@ def run_recovery(spark: SparkSession, options: RecoveryOptions) -> None:
         )
     results = Results(spark, options.output_folder, _TABLES)
     if options.state is None:
-        _run_whole(spark, options, results)
-    else:
-        state = KeptState(
-            spark, options.state, options.events, options.horizon_ms, options.until_ms
-        )
-        _run_unread(state, options, results)
+        return _run_whole(spark, options, results)
+    state = KeptState(spark, options.state, options.events, options.horizon_ms, options.until_ms)
+    return _run_unread(state, options, results)
 
 
-def _run_whole(spark: SparkSession, options: RecoveryOptions, results: Results) -> None:
+def _run_whole(
+    spark: SparkSession, options: RecoveryOptions, results: Results
+) -> dict[str, object]:
     # Why earlier: the first death of a message may bear the time of a clock that is ahead.
     since_ms = None if options.since_ms is None else options.since_ms - _CLOCKS_MS
     history = find_files(spark, options.events, since_ms=since_ms, until_ms=options.until_ms)
@@ -94,21 +94,25 @@ def _run_whole(spark: SparkSession, options: RecoveryOptions, results: Results) 
     counted = count_outcomes(
         read, surveyed.ends_ms, horizon_ms=options.horizon_ms, since_ms=options.since_ms
     )
-    _write(options, results, surveyed, counted)
+    found = _write(options, results, surveyed, counted)
     read.unpersist()
+    return found
 
 
-def _run_unread(state: KeptState, options: RecoveryOptions, results: Results) -> None:
+def _run_unread(
+    state: KeptState, options: RecoveryOptions, results: Results
+) -> dict[str, object] | None:
     if state.is_current and results.are_of(_source(state, options)):
         log.info("nothing_is_new", kept=options.output_folder)
-        return
-    _write(options, results, *state.advance())
+        return None
+    found = _write(options, results, *state.advance())
     results.name_source(_source(state, options))
+    return found
 
 
 def _write(
     options: RecoveryOptions, results: Results, surveyed: Survey, counted: DataFrame
-) -> None:
+) -> dict[str, object]:
     results.write("recovery_streams", surveyed.streams)
     latest_ms = max(surveyed.ends_ms.values(), default=0)
     periods = Periods(options.period_days, (latest_ms - options.horizon_ms) // _HOUR_MS)
@@ -123,14 +127,16 @@ def _write(
         files = files_of(estimated, name, schema)
         results.write_files(name, curves.seen(files) if name == "recovery_curve" else files)
     estimated.unpersist()
-    write_report(
+    summary = write_report(
         results.report_path,
+        [*lacking_segments(options.events)],
         _facts(options),
         options.markers,
         streams=surveyed.streams,
         tables=tables,
         curves=curves,
     )
+    return results.finish(summary)
 
 
 def _source(state: KeptState, options: RecoveryOptions) -> str:

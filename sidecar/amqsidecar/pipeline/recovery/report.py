@@ -10,11 +10,13 @@ import pyarrow
 import pyarrow.compute
 from pyarrow import parquet
 
+from amqsidecar.pipeline.changes import HOURS, ShareSeries, least_jump
+from amqsidecar.pipeline.doubts import lives_cut
 from amqsidecar.pipeline.markers import Marker, marker_layers, marker_points, near
 from amqsidecar.pipeline.recovery.judge import GIVEN_UP, GROUP
 from amqsidecar.pipeline.recovery.tables import RESENDS
 from amqsidecar.pipeline.report import Report, percent
-from amqsidecar.pipeline.report_tables import MOST_LINES, show_frame
+from amqsidecar.pipeline.report_tables import MOST_LINES, doubt, given_up_line, show_frame
 from amqsidecar.pipeline.results import begin_text, epoch_ms, minute_text
 
 MOST_GROUPS: Final = 6
@@ -79,17 +81,19 @@ class PlottedCurves:
 
 def write_report(
     path: str,
+    doubts: Sequence[str],
     facts: Mapping[str, str],
     markers: Sequence[Marker],
     *,
     streams: pyarrow.Table,
     tables: Mapping[str, pyarrow.Table],
     curves: "PlottedCurves",
-) -> None:
-    """Write the report of the job.
+) -> dict[str, list[str]]:
+    """Write the report of the job; return the lists of its first screen.
 
     Args:
         path: see `Report.write`.
+        doubts: what the history lacks.
         facts: what was read, and the options.
         markers: rollouts and incidents.
         streams: `RECOVERY_STREAMS`.
@@ -106,15 +110,15 @@ def write_report(
     recent = _recent(changes)
 
     lines = [_change_line(row, markers) for row in recent]
-    report.points("What changed", lines, "No share of recovered re-sends changed lately.")
+    by_period = frames["recovery_over_time"]
+    report.points("What changed", lines, _unseen_text(by_period))
     lost = [_lost_line(row, shares) for row in groups if _lost(row)]
     report.points("What does not recover", lost[:MOST_LINES], "No message was given up.")
-    report.points(
-        "What to do",
-        _advice(tries, ranked, recent),
-        "Nothing: re-sends of each group recover some.",
-    )
-    by_period = frames["recovery_over_time"]
+    given_up, messages = int(summary[list(GIVEN_UP)].sum().sum()), int(summary["messages"].sum())
+    advice = _advice(tries, ranked, recent) or given_up_line(given_up, messages)
+    report.points("What to do", advice, "Nothing: re-sends of each group recover some.")
+    cut = lives_cut(int(summary["left_truncated"].sum()))
+    doubt(report, [*doubts, *cut, *_unknown(streams)])
     _plot_over_time(report, _of(by_period, groups, ("begins_at",)), ranked, markers)
     with report.folded("Recovered by which re-send"):
         _plot_attempts(report, shares, ranked)
@@ -151,6 +155,28 @@ def write_report(
         ordered = streams.to_pandas().sort_values("stream")
         show_frame(report, ordered, "Streams of the history")
     report.write(path)
+    return report.summary
+
+
+def _unseen_text(by_period: pandas.DataFrame) -> str:
+    """Return that no share changed lately, and how much would not be seen."""
+    sums = by_period.groupby(list(GROUP), dropna=False)[["resends", "recovered"]].sum()
+    if len(sums):
+        most = sums.loc[sums["resends"].idxmax()]
+        days = (by_period["begins_at"].max() - by_period["begins_at"].min()).days + 1
+        least = least_jump(most["recovered"], most["resends"], ShareSeries(), HOURS * days)
+        if least < 1:
+            return (
+                f"No share of recovered re-sends changed lately; the history is too short to see a "
+                f"change of less than {least * 100:.0f} points."
+            )
+    return "The history is too short to see a change of the share of recovered re-sends."
+
+
+def _unknown(streams: pyarrow.Table) -> list[str]:
+    unknown = sum(streams["unknown_types"].to_pylist())
+    what = "events are of types that this version does not know, and were left alone."
+    return [f"{unknown:,} {what}"] if unknown else []
 
 
 def _lost(row: _Row) -> int:

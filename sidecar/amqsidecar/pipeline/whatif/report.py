@@ -11,19 +11,15 @@ from pyspark.sql import DataFrame, Row, Window
 from pyspark.sql import functions as f
 
 from amqsidecar.pipeline.report import Report, percent
-from amqsidecar.pipeline.report_tables import MOST_LINES, MOST_ROWS, given_up_line, show_rows
+from amqsidecar.pipeline.report_tables import MOST_LINES, MOST_ROWS, doubt, given_up_line, show_rows
 from amqsidecar.pipeline.whatif.failure_model import FailureKind
-from amqsidecar.pipeline.whatif.policy import HISTORY, PROPOSAL
+from amqsidecar.pipeline.whatif.policy import HISTORY
 from amqsidecar.pipeline.whatif.trials import LATER, Trial
 
-MOST_PLOTTED: Final = 6
-"""Destinations in the plot of choices: those with the most messages."""
 MOST_POINTS: Final = 2000
 """Buckets in the plot of load."""
 
 MINUTE_MS: Final = 60_000
-NEAR_BEST: Final = 0.05
-"""In the plot of choices: how far from the best share."""
 
 _COLUMNS: Final = (
     "messages",
@@ -51,6 +47,7 @@ _REASONS: Final = {
 
 def write_report(
     path: str,
+    doubts: Sequence[str],
     facts: Mapping[str, str],
     unmatched: Sequence[tuple[str, str]],
     *,
@@ -60,11 +57,12 @@ def write_report(
     evidence: Sequence[Mapping[str, Any]],
     trials: Sequence[Trial],
     proposals: DataFrame | None,
-) -> None:
-    """Write the report of these tables.
+) -> dict[str, list[str]]:
+    """Write the report of these tables; return the lists of its first screen.
 
     Args:
         path: see `Report.write`.
+        doubts: what the history lacks.
         facts: what was read, and the options.
         unmatched: pairs of a policy and an entry of it that matches no destination of history.
         policies: `WHATIF_BY_POLICY`.
@@ -85,6 +83,7 @@ def write_report(
     )
     advice = advice_of(rows, trials, unmatched)
     report.points("What to do", advice, "Nothing: keep the policy.")
+    doubt(report, [*doubts, *_unsupported(rows)])
     if rows:
         _plot_policies(report, [row.asDict() for row in rows])
     report.table(
@@ -102,15 +101,13 @@ def write_report(
     with report.folded("Destinations, those that lose most first"):
         _write_destinations(report, destinations)
     if proposals is not None:
-        with report.folded("Settings that none beats"):
-            chosen = proposals.where("is_chosen").drop("is_chosen").orderBy("destination")
+        with report.folded("The best setting of each destination"):
             show_rows(
                 report,
-                chosen,
-                f"The best setting of each destination; those written are in `{PROPOSAL}`",
+                proposals.orderBy("destination"),
+                "Those written are in proposal/policy.yaml",
                 shares=("share", "share_lower", "share_upper", "history_share"),
             )
-            _plot_choices(report, proposals, destinations)
     if unmatched:
         with report.folded("Entries that match no message of the history"):
             report.table(["policy", "entry"], unmatched, "Entries")
@@ -118,6 +115,7 @@ def write_report(
         report.facts(facts)
         report.text(_READING)
     report.write(path)
+    return report.summary
 
 
 def _differences(rows: Sequence[Row]) -> list[str]:
@@ -155,11 +153,7 @@ def advice_of(
     rows: Sequence[Row], trials: Sequence[Trial], unmatched: Sequence[tuple[str, str]]
 ) -> list[str]:
     """Return the conclusions that the numbers support; none from an unsupported forecast."""
-    lines = [
-        f"Do not rely on the forecast of {row['policy']}: no model explains the history."
-        for row in rows
-        if not row["is_supported"] and row["policy"] != HISTORY
-    ]
+    lines = []
     history = next((row for row in rows if row["policy"] == HISTORY), None)
     better = [
         row
@@ -180,6 +174,14 @@ def advice_of(
     if unmatched:
         lines.append(f"{len(unmatched):,} entries match no message of the history: see below.")
     return lines[:MOST_LINES]
+
+
+def _unsupported(rows: Sequence[Row]) -> list[str]:
+    return [
+        f"Do not rely on the forecast of {row['policy']}: no model explains the history."
+        for row in rows
+        if not row["is_supported"] and row["policy"] != HISTORY
+    ]
 
 
 def _trial_line(one: Trial) -> str:
@@ -355,55 +357,4 @@ def _plot_load(report: Report, rows: Sequence[Row]) -> None:
             color="policy:N",
         ).properties(width=600, description="likely re-sends over time, by policy"),
         "Likely re-sends over time",
-    )
-
-
-def _plot_choices(report: Report, proposals: DataFrame, destinations: DataFrame) -> None:
-    largest = (
-        destinations.where(f.col("policy") == HISTORY)
-        .join(
-            f.broadcast(proposals.where("is_chosen").select("destination")), "destination", "semi"
-        )
-        .orderBy(f.desc("messages"), "destination")
-        .limit(MOST_PLOTTED)
-        .select("destination")
-    )
-    shown = ("destination", "share", "resends_per_message", "recovery_mean_ms", "is_chosen")
-    whole = Window.partitionBy("destination").rowsBetween(
-        Window.unboundedPreceding, Window.unboundedFollowing
-    )
-    rows = (
-        proposals.join(f.broadcast(largest), "destination", "inner")
-        .withColumn("best", f.max("share").over(whole))
-        .where(f.col("share") >= f.col("best") - NEAR_BEST)
-        .select(*shown)
-        .collect()
-    )
-    if not rows:
-        report.text("No destination has enough messages for a proposal (--least-messages).")
-        return
-    points = [row.asDict() | {"minutes": row["recovery_mean_ms"] / 60_000} for row in rows]
-    chart = (
-        altair.Chart(pd.DataFrame(points))
-        .mark_point(filled=True)
-        .encode(
-            x=altair.X("resends_per_message:Q", title="re-sends per message"),
-            y=altair.Y("minutes:Q", title="minutes to recovery", scale=altair.Scale(type="log")),
-            color=altair.Color(
-                "share:Q", title="share recovered", legend=altair.Legend(format="%")
-            ),
-            size=altair.Size(
-                "is_chosen:N", title="chosen", scale={"domain": [False, True], "range": [20, 200]}
-            ),
-        )
-        .properties(width=280, height=180)
-    )
-    report.chart(
-        chart.facet(altair.Facet("destination:N", title=None), columns=2)
-        .resolve_scale(x="independent", y="independent")
-        .properties(
-            description="time to recovery against re-sends, of settings near the best share"
-        ),
-        f"Settings of the front within {percent(NEAR_BEST)} of the best share; the largest "
-        "destinations",
     )

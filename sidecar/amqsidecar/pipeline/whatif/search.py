@@ -1,4 +1,4 @@
-"""Searches better settings: a fixed grid, the Pareto front on it, and one choice by a rule.
+"""Searches better settings: a fixed grid, and one choice by a rule.
 
 The grid is tried on the failure models of each destination, not message by message, so the cost
 doesn't depend on the size of the history. The chosen policy is then replayed like any other.
@@ -10,7 +10,6 @@ from itertools import product
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from amqsidecar.model.dead_letter import DeadLetter
 from amqsidecar.model.destination import parse_destination
@@ -161,24 +160,6 @@ def _open_shares(
         # Why the mean: loads that swing from round to round settle.
         load = (load + made) / 2
     return is_open
-
-
-def pareto_front(scores: Scores) -> npt.NDArray[np.bool_]:
-    """Return a mask of the settings that no other one dominates in share, deliveries and time.
-
-    Of equal settings the first is on the front; one that recovers nothing is not.
-    """
-    points = np.column_stack([-scores.share, scores.deliveries, scores.mean_ms])
-    order = np.lexsort(points.T[::-1])
-    is_best = np.zeros(len(points), dtype=bool)
-    front = np.empty((0, 3))
-    for row in order[scores.share[order] > 0]:
-        point = points[row]
-        # Why one direction is enough: what beats a point stands before it in this order.
-        if not (front <= point).all(axis=1).any():
-            is_best[row] = True
-            front = np.vstack([front, point])
-    return is_best
 
 
 def choose(scores: Scores, recoverable_ms: float, rule: Rule) -> int:

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
-import numpy as np
 import pandas as pd
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as f
@@ -34,7 +33,6 @@ from amqsidecar.pipeline.whatif.search import (
     Rule,
     choose,
     mean_recoverable_ms,
-    pareto_front,
     score,
     why_not,
 )
@@ -89,13 +87,13 @@ def propose(
     rule: Rule,
     least_messages: int,
 ) -> list[dict[str, Any]]:
-    """Return rows of `WHATIF_PROPOSALS`, not judged yet: the Pareto front of each destination.
+    """Return rows of `WHATIF_PROPOSALS`, not judged yet: the best setting of each destination.
 
     Args:
         ensembles: the models.
         grid: the settings that are tried.
         usual: usual delays, by destination.
-        rule: chooses one setting of each front.
+        rule: chooses it.
         least_messages: destinations with fewer messages get no proposal, nor do those where nothing
             recovered.
     """
@@ -107,23 +105,18 @@ def propose(
             continue
         scores = score(grid, ours, usual[destination])
         chosen = choose(scores, mean_recoverable_ms(ours), rule)
-        is_shown = pareto_front(scores)
-        is_shown[chosen] = True
-        for row in np.flatnonzero(is_shown).tolist():
-            setting = grid.settings[row]
-            rows.append(
-                {
-                    "destination": destination,
-                    **asdict(setting),
-                    "back_off_multiplier": float(setting.back_off_multiplier),
-                    "share": float(scores.share[row]),
-                    "resends_per_message": float(scores.deliveries[row]),
-                    "recovery_mean_ms": float(scores.mean_ms[row]),
-                    "recovery_p90_ms": float(scores.p90_ms[row]),
-                    "is_chosen": row == chosen,
-                    "is_written": False,
-                }
-            )
+        setting = grid.settings[chosen]
+        rows.append(
+            {
+                "destination": destination,
+                **asdict(setting),
+                "back_off_multiplier": float(setting.back_off_multiplier),
+                "share": float(scores.share[chosen]),
+                "resends_per_message": float(scores.deliveries[chosen]),
+                "recovery_mean_ms": float(scores.mean_ms[chosen]),
+                "recovery_p90_ms": float(scores.p90_ms[chosen]),
+            }
+        )
     return rows
 
 
@@ -145,22 +138,20 @@ def judge(
     judged = []
     for row in rows:
         place = row["destination"]
-        verdict: dict[str, Any] = {}
-        if row["is_chosen"]:
-            forecast_, history = found[PROPOSAL, place], found[HISTORY, place]
-            reason = why_not(
-                is_supported=forecast_["is_supported"],
-                share=forecast_["share"],
-                lower=forecast_["share_lower"],
-                history=history["share_upper"],
-            )
-            verdict = {
-                "share_lower": forecast_["share_lower"],
-                "share_upper": forecast_["share_upper"],
-                "history_share": history["share_upper"],
-                "is_written": reason is None,
-                "doubt": reason or _rests_on(place, ensembles),
-            }
+        forecast_, history = found[PROPOSAL, place], found[HISTORY, place]
+        reason = why_not(
+            is_supported=forecast_["is_supported"],
+            share=forecast_["share"],
+            lower=forecast_["share_lower"],
+            history=history["share_upper"],
+        )
+        verdict = {
+            "share_lower": forecast_["share_lower"],
+            "share_upper": forecast_["share_upper"],
+            "history_share": history["share_upper"],
+            "is_written": reason is None,
+            "doubt": reason or _rests_on(place, ensembles),
+        }
         judged.append(row | verdict)
     return judged
 

@@ -10,6 +10,7 @@ import structlog
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from amqsidecar.pipeline.doubts import lacking_segments
 from amqsidecar.pipeline.report import printable
 from amqsidecar.pipeline.results import Results, time_text
 from amqsidecar.pipeline.sources.events import read_events
@@ -100,8 +101,10 @@ class WhatifOptions:
     search: Rule | None
 
 
-def run_whatif(spark: SparkSession, options: WhatifOptions) -> None:
+def run_whatif(spark: SparkSession, options: WhatifOptions) -> dict[str, object]:
     """Replay policies on the history; write tables, the proposal if asked for, and the report.
+
+    Returns the first screen of the report.
 
     A run that is killed leaves each table whole or without `_SUCCESS`, none of an earlier run, and
     is simply run again; the report is written last.
@@ -134,7 +137,7 @@ def run_whatif(spark: SparkSession, options: WhatifOptions) -> None:
     if options.search is not None:
         grid = make_grid(base.rules, plugins)
         rows = propose(ensembles, grid, usual, options.search, options.least_messages)
-        candidates += _proposal(base, [row for row in rows if row["is_chosen"]], plugins)
+        candidates += _proposal(base, rows, plugins)
     planner = Planner(
         {one.name: one.rules for one in candidates}, plugins, usual, options.most_attempts
     )
@@ -148,7 +151,6 @@ def run_whatif(spark: SparkSession, options: WhatifOptions) -> None:
         played = _as_written(played, base.name, [row["destination"] for row in written])
         candidates = [one for one in candidates if one.name != PROPOSAL]
         candidates += _proposal(base, written, plugins)
-        _write_proposal(spark, options.output_folder, base, rows, plugins)
         proposals = results.keep(
             "whatif_proposals",
             spark.createDataFrame(
@@ -156,6 +158,7 @@ def run_whatif(spark: SparkSession, options: WhatifOptions) -> None:
                 WHATIF_PROPOSALS,
             ),
         )
+        _write_proposal(spark, options.output_folder, base, rows, plugins)
     unmatched = _log_unmatched(candidates, usual)
     policies = results.keep("whatif_by_policy", by_policy(played, ensembles))
     evidence = evidence_rows(ensembles)
@@ -163,7 +166,7 @@ def run_whatif(spark: SparkSession, options: WhatifOptions) -> None:
         ensembles, usual, least_messages=options.least_messages, horizon_ms=options.horizon_ms
     )
     load = load_over_time(played, MOST_POINTS)
-    told = {
+    document = {
         "policies": [row.asDict() for row in policies.collect()],
         "load": [row.asDict() | {"at": row["at"].isoformat()} for row in load],
         "evidence": evidence,
@@ -171,11 +174,20 @@ def run_whatif(spark: SparkSession, options: WhatifOptions) -> None:
     }
     write_file(
         f"{options.output_folder}/{_JSON}",
-        json.dumps(told, indent=1, sort_keys=True).encode(),
+        json.dumps(document, indent=1, sort_keys=True).encode(),
     )
-    write_report(
+    counts = {
+        row["left_out"]: row["count"] for row in messages.groupBy("left_out").count().collect()
+    }
+    left_out = [
+        f"{count:,} messages are left out: {reason}."
+        for reason, count in sorted(counts.items(), key=str)
+        if reason is not None
+    ]
+    summary = write_report(
         results.report_path,
-        _facts(options, messages, _log_unknown(counted, candidates)),
+        [*lacking_segments(options.events), *left_out],
+        _facts(options, counts.get(None, 0), _log_unknown(counted, candidates)),
         unmatched,
         policies=policies,
         destinations=results.keep("whatif_by_destination", by_destination(played, ensembles)),
@@ -186,6 +198,7 @@ def run_whatif(spark: SparkSession, options: WhatifOptions) -> None:
     )
     for frame in (whole, seen, messages):
         frame.unpersist()
+    return results.finish(summary)
 
 
 def _as_written(played: DataFrame, base: str, destinations: Sequence[str]) -> DataFrame:
@@ -265,7 +278,7 @@ def _write_proposal(
     found = _proposal(base, written, plugins)
     rules = found[0].rules if found else base.rules
     lines = [f"Settings of {len(written)} destinations by `amqsidecar pipeline whatif`."]
-    lines += [proposal_line(row) for row in rows if row["is_chosen"]]
+    lines += [proposal_line(row) for row in rows]
     head = "".join(f"# {printable(line)}\n" for line in lines)
     policy, values = head + write_yaml(rules), write_helm_values(rules, head)
     for name, text in (("policy.yaml", policy), ("values.yaml", values)):
@@ -293,18 +306,13 @@ def _log_unknown(messages: DataFrame, candidates: Sequence[Candidate]) -> list[s
     return unknown
 
 
-def _facts(options: WhatifOptions, messages: DataFrame, unknown: Sequence[str]) -> dict[str, str]:
-    counts = {
-        row["left_out"]: row["count"] for row in messages.groupBy("left_out").count().collect()
-    }
+def _facts(options: WhatifOptions, played: int, unknown: Sequence[str]) -> dict[str, str]:
     facts = {
         "history": options.events,
         "messages since": time_text(options.since_ms, "the beginning"),
         "observed until": time_text(options.until_ms, "the latest event of each stream"),
-        "messages played": f"{counts.pop(None, 0):,}",
+        "messages played": f"{played:,}",
     }
-    for reason, count in sorted(counts.items()):
-        facts[f"left out: {reason}"] = f"{count:,}"
     facts["recovered"] = f"not returned within {options.horizon_ms / 1000:,.0f} s after a re-send"
     facts["re-sends played"] = f"at most {options.most_attempts:,} of one message"
     if unknown:

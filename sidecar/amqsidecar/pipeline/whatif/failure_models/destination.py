@@ -17,7 +17,7 @@ from amqsidecar.pipeline.whatif.fitting import Counted, logistic, maximise
 _ROUNDS = 12
 _LOST_WEIGHT = 0.3
 """A re-send of a message that never recovered weighs less: the message may be at fault."""
-_BLOCK = 10
+_BLOCK = 3
 """Neighbouring windows that are hidden from each other."""
 _OWN_WEIGHT = 4.0
 """As many re-sends the states weigh beside what a window itself saw."""

@@ -1,0 +1,31 @@
+"""What the history of a report lacks, in sentences for people who did not see the log."""
+
+from collections.abc import Iterator
+
+from amqsidecar.pipeline.sources.journal_files import cover, folder_of, list_streams
+
+
+def lacking_segments(path: str) -> Iterator[str]:
+    """Yield what a journal lacks; nothing of a table, in which `ingest` leaves no gap unseen.
+
+    Args:
+        path: of the history; it can be read.
+    """
+    system, root, _ = folder_of(path)
+    if system.exists(f"{root}/_SUCCESS") or system.exists(f"{root}/_spark_metadata"):
+        return
+    for stream, files in sorted(list_streams([path]).items()):
+        _, gaps = cover(files, 1, max(file.last for file in files))
+        for gap in gaps:
+            if gap.first == 1:
+                yield f"Stream {stream} is cut: its segments {gap} were removed before this run."
+            else:
+                yield (
+                    f"Stream {stream} lacks segments {gap}: returns in them look like recoveries."
+                )
+
+
+def lives_cut(messages: int) -> Iterator[str]:
+    """Yield how many messages began before the history, if any did."""
+    if messages:
+        yield f"{messages:,} messages died first before the history; their earlier past is unknown."
