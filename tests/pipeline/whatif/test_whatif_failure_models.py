@@ -16,7 +16,7 @@ from amqsidecar.pipeline.whatif.failure_models.destination import fit_load
 from amqsidecar.pipeline.whatif.failure_models.repair import fit_any_repair, fit_weibull_repair
 from amqsidecar.pipeline.whatif.fitting import counted, each
 from amqsidecar.pipeline.whatif.forecast import Totals, forecast
-from amqsidecar.pipeline.whatif.report import advice_of, share_text
+from amqsidecar.pipeline.whatif.report import advice_of, doubts_of, share_text
 from amqsidecar.pipeline.whatif.trials import Trial
 from bench.hidden_processes import CANDIDATES, LOGGED, Lives, run
 from bench.whatif_cases import History, case_of
@@ -249,8 +249,9 @@ def test_a_history_that_no_model_explains_is_flagged() -> None:
         "share_upper": 1.0,
     }
     assert share_text(Row(**policy)).endswith("no model explains the history: do not rely on it")
-    (advice,) = advice_of([Row(**policy)], [], [])
-    assert advice == "Do not rely on the forecast of quick: no model explains the history."
+    assert advice_of([Row(**policy)], [], []) == []
+    (doubt,) = doubts_of([Row(**policy)])
+    assert doubt == "Do not rely on the forecast of quick: no model explains the history."
 
 
 def test_a_trial_is_proposed_in_a_sentence_and_shares_are_percents() -> None:

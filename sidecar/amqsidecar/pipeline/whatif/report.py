@@ -83,7 +83,7 @@ def write_report(
     )
     advice = advice_of(rows, trials, unmatched)
     report.points("What to do", advice, "Nothing: keep the policy.")
-    doubt(report, [*doubts, *_unsupported(rows)])
+    doubt(report, [*doubts, *doubts_of(rows)])
     if rows:
         _plot_policies(report, [row.asDict() for row in rows])
     report.table(
@@ -176,7 +176,8 @@ def advice_of(
     return lines[:MOST_LINES]
 
 
-def _unsupported(rows: Sequence[Row]) -> list[str]:
+def doubts_of(rows: Sequence[Row]) -> list[str]:
+    """Return the forecasts that no model supports."""
     return [
         f"Do not rely on the forecast of {row['policy']}: no model explains the history."
         for row in rows
