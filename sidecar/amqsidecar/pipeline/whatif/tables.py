@@ -10,7 +10,6 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
-from amqsidecar.pipeline.report import percent
 from amqsidecar.pipeline.tables import (
     WHATIF_BY_DESTINATION,
     WHATIF_BY_POLICY,
@@ -163,7 +162,7 @@ def _rests_on(destination: str, ensembles: Mapping[GroupKey, Ensemble]) -> str:
         kind: sum(one.messages * one.weight_of(kind) for one in ours) / total
         for kind in FailureKind
     }
-    return ", ".join(f"{kind} {percent(weight)}" for kind, weight in weights.items() if weight)
+    return ", ".join(f"{kind} {weight:.0%}" for kind, weight in weights.items() if weight)
 
 
 def _summarised(
