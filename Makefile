@@ -174,8 +174,8 @@ bench-pipeline: setup ## the Spark jobs beside a plain scan, over generated jour
 	PYTHONPATH=tests $(BIN)/python tests/bench/bench_pipeline.py --events $${EVENTS:-10000000} $(if $(WARM),--warm)
 
 .PHONY: bench-whatif
-bench-whatif: setup ## whether the intervals of whatif hold, over hidden processes: SEEDS=10, SEED=0; JOB=1 runs the command itself
-	PYTHONPATH=tests $(BIN)/python tests/bench/bench_whatif.py --seeds $${SEEDS:-10} --seed $${SEED:-0} --workers 2 $(if $(JOB),--job)
+bench-whatif: setup ## whether the intervals of whatif hold, over hidden processes: SEEDS=10, SEED=0, MESSAGES=4000; JOB=1 runs the command itself
+	PYTHONPATH=tests $(BIN)/python tests/bench/bench_whatif.py --seeds $${SEEDS:-10} --seed $${SEED:-0} --messages $${MESSAGES:-4000} --only known foreign held_back --workers 2 $(if $(JOB),--job)
 
 .PHONY: reference
 reference: setup ## print the reference documents out of the code again

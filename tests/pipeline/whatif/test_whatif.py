@@ -74,7 +74,7 @@ def places(seed: int) -> list[Place]:
     return [
         Place(f"queue://orders.{seed}", 8000, 3 * HOUR, 6 * MINUTE, 0.6, 0.002),
         Place(f"queue://invoices.{seed}", 30_000, 3 * HOUR, 25 * MINUTE, 0.6, 0.02),
-        Place(f"queue://mail.{seed}", 6000, 2 * HOUR, 4 * MINUTE, 0.5, 0.004),
+        Place(f"queue://mail.{seed}", 6000, 3 * HOUR, 10 * MINUTE, 0.5, 0.004),
     ]
 
 
