@@ -59,8 +59,6 @@ _ARROW: Final[Mapping[type[DataType], pyarrow.DataType]] = {
 def arrow_type(kind: DataType) -> pyarrow.DataType:
     """Return the type of a column of ours in Arrow, whatever the version of Spark."""
     match kind:
-        case ArrayType():
-            return pyarrow.list_(arrow_type(kind.elementType))
         case MapType():
             return pyarrow.map_(arrow_type(kind.keyType), arrow_type(kind.valueType))
         case _:
