@@ -201,42 +201,24 @@ def decode_headers(data: bytes, at: int = 0) -> CoreMessage:
 
 
 def _with_headers(data: bytes, at: int, end: int, body: bytes) -> CoreMessage:
-    try:
-        message_id, has_address = _LONG_AND_FLAG.unpack_from(data, at)
-        at += _LONG_AND_FLAG.size
-        address = None
-        if has_address:
-            size = _INT.unpack_from(data, at)[0]
-            start = at + _INT.size
-            at = start + size
-            if size < 0 or at > end:
-                raise CoreProtocolError(f"an address claims {size} bytes")
-            address = decode_simple_text(data[start:at])
-        user_id = None
-        if data[at]:
-            user_id = data[at + 1 : at + 1 + _USER_ID_BYTES]
-            at += _USER_ID_BYTES
-        at += 1
-        kind, durable, expiration_ms, timestamp_ms, priority = _HEADERS.unpack_from(data, at)
-        at += _HEADERS.size
-    except (error, IndexError) as cause:
-        raise CoreProtocolError("a message's headers are cut off") from cause
-    if at >= end:
-        raise CoreProtocolError("a message's headers are cut off")
+    user_id, fixed, properties = header_places(data, at, end)
+    message_id, has_address = _LONG_AND_FLAG.unpack_from(data, at)
+    address_at = at + _LONG_AND_FLAG.size + _INT.size
+    kind, durable, expiration_ms, timestamp_ms, priority = _HEADERS.unpack_from(data, fixed)
     # Why not its constructor: that takes twice as long.
     return tuple.__new__(
         CoreMessage,
         (
             body,
             message_id,
-            address,
-            user_id,
+            decode_simple_text(data[address_at:user_id]) if has_address else None,
+            data[user_id + 1 : fixed] if data[user_id] else None,
             kind,
             durable != 0,
             expiration_ms,
             timestamp_ms,
             priority,
-            data[at:end],
+            data[properties:end],
         ),
     )
 
