@@ -301,7 +301,7 @@ class _Past(NamedTuple):
     has_openwire_id: bool
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def _past_in(layout: CoreLayout) -> _Past:
     by_key = layout.by_key
     origin = None
@@ -434,7 +434,7 @@ def _entries(
     return [properties_head(entry_count), *kept, *ends]
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def _cuts(
     layout: CoreLayout, dropped: frozenset[int]
 ) -> tuple[int, Sequence[tuple[bytes, int, int]]]:

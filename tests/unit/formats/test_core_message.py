@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from amqsidecar.formats.core import message as core_message
 from amqsidecar.formats.core.message import (
     NO_PROPERTIES,
     CoreMessage,
@@ -61,6 +62,16 @@ def test_values_of_one_length_share_a_layout() -> None:
     assert layout_of(second) is layout
     longer = edit_properties(NO_PROPERTIES, {"order": CoreProperty(STRING, "x" * 5000)})
     assert not layout_of(longer).is_shared
+    many = {str(number): CoreProperty(CorePropertyType.NULL, None) for number in range(65)}
+    assert not layout_of(edit_properties(NO_PROPERTIES, many)).is_shared
+
+
+def test_layouts_of_any_number_of_lengths_take_bounded_memory() -> None:
+    for length in range(3_000):
+        value = CoreProperty(CorePropertyType.BYTES, bytes(length))
+        layout = layout_of(edit_properties(NO_PROPERTIES, {"a": value}))
+        assert [entry[0] for entry in layout.entries] == [b"a\0"]
+    assert len(core_message._known) <= core_message._KNOWN_MAX
 
 
 @given(messages())

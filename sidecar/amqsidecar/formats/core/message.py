@@ -366,7 +366,9 @@ class CoreLayout:
         self.is_shared = is_shared
 
 
-_SHARED_BYTES_MAX: Final = 4096
+# Bound: a stranger's messages make us remember some 16 MiB at most.
+_KNOWN_MAX: Final = 1024
+_SHARED_BYTES_MAX, _SHARED_ENTRIES_MAX = 4096, 64
 _RENEWED_AFTER: Final = 8
 # By length: a mask of all bytes but values, those bytes, both as numbers; and their layout.
 _known: dict[int, tuple[int, int, CoreLayout]] = {}
@@ -386,7 +388,7 @@ def layout_of(encoded: bytes) -> CoreLayout:
         if int.from_bytes(encoded, "little") & mask == proof:
             return layout
     entries = split_properties(encoded)
-    if size > _SHARED_BYTES_MAX:
+    if size > _SHARED_BYTES_MAX or len(entries) > _SHARED_ENTRIES_MAX:
         return CoreLayout(entries, is_shared=False)
     # Why not each time: messages of one length may take turns.
     misses = _misses[size] = _misses.get(size, 0) + 1
@@ -397,6 +399,8 @@ def layout_of(encoded: bytes) -> CoreLayout:
             start = value if _BYTES_OF_TYPE[encoded[value - 1]] >= 0 else value + _INT.size
             fixed[start:end] = bytes(end - start)
         mask = int.from_bytes(fixed, "little")
+        if len(_known) >= _KNOWN_MAX:
+            _known.clear()
         _known[size] = mask, int.from_bytes(encoded, "little") & mask, layout
     return layout
 
