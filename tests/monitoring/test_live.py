@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from amqsidecar.telemetry.metrics_table import METRICS, MetricKind
+from support.brokers.broker_xml import DEAD_AT_ONCE, attempts_without_limit
 from support.brokers.real import ArtemisBroker
 from support.deployment.dashboard import queries
 from support.deployment.prometheus import Prometheus
@@ -21,18 +22,7 @@ pytestmark = pytest.mark.prometheus
 ROOT = Path(__file__).parents[2]
 FILES = ROOT / "helm" / "amqsidecar" / "files"
 POLICY = ROOT / "tests" / "end_to_end" / "policies" / "artemis.yaml"
-# As that policy wants it: each failed delivery is a death.
-SETTINGS = """
-    <address-setting match="#">
-      <dead-letter-address>DLQ</dead-letter-address>
-      <max-delivery-attempts>1</max-delivery-attempts>
-      <auto-delete-queues>false</auto-delete-queues>
-      <auto-delete-addresses>false</auto-delete-addresses>
-    </address-setting>
-    <address-setting match="DLQ">
-      <max-delivery-attempts>-1</max-delivery-attempts>
-    </address-setting>
-"""
+SETTINGS = DEAD_AT_ONCE + attempts_without_limit("DLQ")
 OF_TARGETS = {"__name__", "job", "instance"}
 DATA_AFTER_A_RUN = (
     "Dead letters in five minutes, by destination",

@@ -25,7 +25,7 @@ from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
 from support.jms.ledger import assert_each_ended_once
 from support.jms.message import JmsMessage
 from support.jms.peer import ALL_TYPES, FlakyConsumer, JmsPeer
-from support.sidecar.policy import write_policy
+from support.sidecar.policy import FOUR_ATTEMPTS, write_policy
 from support.sidecar.process import SidecarProcess
 from support.tier import at_length
 from support.versions import newest
@@ -49,13 +49,6 @@ plugins:
         # Why none: some are sent by the cycle that takes them, others wait.
         initial_redelivery_delay_ms: 0
         redelivery_delay_ms: 100
-"""
-ARTEMIS_POLICY = """\
-address_settings:
-  - match: "#"
-    dead_letter_address: DLQ
-    max_delivery_attempts: 4
-    redelivery_delay_ms: 100
 """
 # Why: small cycles, so that a run has many; small time-outs, so that a frozen one is soon given up.
 OPTIONS = ("cycle.max_messages=20", "intake.backlog=process", "broker.idle_timeout_s=2")
@@ -86,7 +79,7 @@ class Run:
         self.peer = JmsPeer.of(broker, {"amqp": "qpid"}.get(wire, wire))
         self.how = "reject" if wire == "amqp" else "rollback"
         self.dead_letter_queue = "DLQ" if is_artemis else "ActiveMQ.DLQ"
-        policy = write_policy(folder, ARTEMIS_POLICY if is_artemis else CLASSIC_POLICY)
+        policy = write_policy(folder, FOUR_ATTEMPTS if is_artemis else CLASSIC_POLICY)
         url = str(getattr(broker, f"{wire}_url"))
         self.sidecar = SidecarProcess(folder, url, policy=policy, sets=OPTIONS)
         self.sent: list[JmsMessage] = []

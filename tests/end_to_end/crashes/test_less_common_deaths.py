@@ -15,7 +15,7 @@ from support.brokers.broker_xml import STOCK_ADDRESS_SETTINGS, attempts_without_
 from support.brokers.real import ArtemisBroker
 from support.jms.message import NOT_COMPARED, JmsMessage
 from support.jms.peer import JmsPeer
-from support.sidecar.policy import write_policy
+from support.sidecar.policy import FOUR_ATTEMPTS, write_policy
 from support.sidecar.process import SidecarProcess
 from support.tier import at_length
 from support.waiting import eventually
@@ -33,13 +33,6 @@ SETTINGS = (
 </address-setting>
 """
 )
-POLICY = """\
-address_settings:
-  - match: "#"
-    dead_letter_address: DLQ
-    max_delivery_attempts: 4
-    redelivery_delay_ms: 100
-"""
 OPTIONS = ("cycle.max_messages=10", "intake.backlog=process", "broker.idle_timeout_s=2")
 # Why: the broker turns the AMQP message into a Core one and says so in properties.
 CONVERSION = (
@@ -66,7 +59,7 @@ def broker() -> Iterator[ArtemisBroker]:
 
 @pytest.fixture
 def policy(tmp_path: Path) -> Path:
-    return write_policy(tmp_path, POLICY)
+    return write_policy(tmp_path, FOUR_ATTEMPTS)
 
 
 @pytest.fixture(params=["artemis", pytest.param("amqp", marks=pytest.mark.proof)])

@@ -21,7 +21,7 @@ from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
 from support.jms.ledger import assert_each_ended_once
 from support.jms.message import JmsMessage
 from support.jms.peer import ALL_TYPES, FlakyConsumer, JmsPeer
-from support.sidecar.policy import write_policy
+from support.sidecar.policy import FOUR_ATTEMPTS, write_policy
 from support.sidecar.process import SidecarProcess
 from support.stores.postgres_server import PostgresServer
 from support.tier import at_length
@@ -44,13 +44,6 @@ plugins:
         maximum_redeliveries: 3
         initial_redelivery_delay_ms: 100
         redelivery_delay_ms: 100
-"""
-ARTEMIS_POLICY = """\
-address_settings:
-  - match: "#"
-    dead_letter_address: DLQ
-    max_delivery_attempts: 4
-    redelivery_delay_ms: 100
 """
 # Why: small cycles, so that a run has many; small time-outs, so that a frozen one is soon given up.
 OPTIONS = (
@@ -138,7 +131,7 @@ class Run:
             Application(broker, provider, f"{provider}.{queue}") for provider in PROVIDERS[wire]
         ]
         self.dead_letter_queue = "DLQ" if is_artemis else "ActiveMQ.DLQ"
-        policy = write_policy(folder, ARTEMIS_POLICY if is_artemis else CLASSIC_POLICY)
+        policy = write_policy(folder, FOUR_ATTEMPTS if is_artemis else CLASSIC_POLICY)
         url = getattr(broker, f"{wire}_url")
         self.sidecars = []
         for number in range(SIDECARS):

@@ -22,20 +22,13 @@ from support.brokers.broker_xml import STOCK_ADDRESS_SETTINGS, attempts_without_
 from support.brokers.real import ArtemisBroker
 from support.histories.journal_rows import rows_in, wait_written
 from support.jms.peer import FlakyConsumer, JmsPeer
-from support.sidecar.policy import write_policy
+from support.sidecar.policy import FOUR_ATTEMPTS, write_policy
 from support.sidecar.process import COMMAND, SidecarProcess
 from support.tier import at_length
 from support.waiting import eventually
 
 pytestmark = pytest.mark.broker
 
-POLICY = """\
-address_settings:
-  - match: "#"
-    dead_letter_address: DLQ
-    max_delivery_attempts: 4
-    redelivery_delay_ms: 100
-"""
 # Why: small cycles and segments, so that a run has many.
 OPTIONS = (
     "cycle.max_messages=10",
@@ -77,7 +70,7 @@ class Stage:
         self.peer = JmsPeer.of(broker, "qpid")
         self.failures = cycle(FAILURES)
         self.sent = 0
-        self.policy = write_policy(folder, POLICY)
+        self.policy = write_policy(folder, FOUR_ATTEMPTS)
 
     def sidecar(self, name: str, *sets: str) -> SidecarProcess:
         folder = self.folder / name

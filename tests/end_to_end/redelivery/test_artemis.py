@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from support.brokers.broker_xml import DEAD_AT_ONCE, attempts_without_limit
 from support.brokers.real import ArtemisBroker
 from support.jms.peer import ALL_TYPES, JmsMessage, JmsPeer
 from support.jms.redelivered import (
@@ -24,18 +25,7 @@ pytestmark = pytest.mark.broker
 POLICY = Path(__file__).parents[1] / "policies" / "artemis.yaml"
 FINAL = "DLQ.exhausted"
 DELAYS_MS = [300, 450, 675]
-# Why: what is tested comes from our policy; so each failed delivery is a death here.
-SETTINGS = """
-    <address-setting match="#">
-      <dead-letter-address>DLQ</dead-letter-address>
-      <expiry-address>ExpiryQueue</expiry-address>
-      <max-delivery-attempts>1</max-delivery-attempts>
-      <auto-delete-queues>false</auto-delete-queues>
-      <auto-delete-addresses>false</auto-delete-addresses>
-    </address-setting>
-    <address-setting match="DLQ">
-      <max-delivery-attempts>-1</max-delivery-attempts>
-    </address-setting>
+SETTINGS = f"""{DEAD_AT_ONCE}{attempts_without_limit("DLQ")}
     <address-setting match="e2e.auto.#">
       <dead-letter-address>AUTO.DLA</dead-letter-address>
       <auto-create-dead-letter-resources>true</auto-create-dead-letter-resources>

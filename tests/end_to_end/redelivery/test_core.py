@@ -11,19 +11,12 @@ from support.brokers.core_acceptor import CoreAcceptorArtemis
 from support.brokers.real import ArtemisBroker
 from support.jms.peer import ALL_TYPES, JmsPeer
 from support.sidecar.doctor import run_doctor
-from support.sidecar.policy import write_policy
+from support.sidecar.policy import FOUR_ATTEMPTS, write_policy
 from support.sidecar.process import SidecarProcess
 from support.waiting import eventually
 
 pytestmark = pytest.mark.broker
 
-POLICY = """
-address_settings:
-  - match: "#"
-    dead_letter_address: DLQ
-    max_delivery_attempts: 4
-    redelivery_delay_ms: 100
-"""
 TYPES = (*ALL_TYPES, "NullObject")
 OURS = (
     *("amqsidecarRedeliveryId", "amqsidecarRedeliveryCheck", "amqsidecarRedeliveryCount"),
@@ -44,7 +37,7 @@ def broker() -> Iterator[ArtemisBroker]:
 
 @pytest.fixture
 def policy(tmp_path: Path) -> Path:
-    return write_policy(tmp_path, POLICY)
+    return write_policy(tmp_path, FOUR_ATTEMPTS)
 
 
 @pytest.fixture(params=["core", "pair"])
@@ -159,7 +152,7 @@ def held(
     broker: ArtemisBroker, wire: str, policy: Path, tmp_path: Path
 ) -> Iterator[SidecarProcess]:
     """A sidecar without a store: what waits lies in the broker."""
-    policy.write_text(POLICY + HELD, encoding="utf-8")
+    policy.write_text(FOUR_ATTEMPTS + HELD, encoding="utf-8")
     sets = ["store.url=broker:", "intake.backlog=process"]
     url = getattr(broker, f"{wire}_url")
     with SidecarProcess(tmp_path, url, policy=policy, sets=sets) as made:

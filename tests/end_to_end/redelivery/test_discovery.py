@@ -19,7 +19,7 @@ from amqsidecar.clock import SystemClock
 from amqsidecar.errors import LinkLost, QueueRefused
 from amqsidecar.formats import openwire_codec as codec
 from amqsidecar.model.destination import queue
-from support.brokers.broker_xml import artemis_xml
+from support.brokers.broker_xml import DEAD_AT_ONCE, artemis_xml
 from support.brokers.real import ArtemisBroker, ClassicBroker
 from support.jms.peer import JmsPeer
 from support.links.amqp_artemis import AmqpArtemisHarness
@@ -65,14 +65,7 @@ address_settings:
     max_delivery_attempts: 5
     redelivery_delay_ms: 100
 """
-ARTEMIS_SETTINGS = """
-    <address-setting match="#">
-      <dead-letter-address>DLQ</dead-letter-address>
-      <expiry-address>ExpiryQueue</expiry-address>
-      <max-delivery-attempts>1</max-delivery-attempts>
-      <auto-delete-queues>false</auto-delete-queues>
-      <auto-delete-addresses>false</auto-delete-addresses>
-    </address-setting>
+ARTEMIS_SETTINGS = f"""{DEAD_AT_ONCE}
     <address-setting match="auto.#">
       <dead-letter-address>auto.DLA</dead-letter-address>
       <auto-create-dead-letter-resources>true</auto-create-dead-letter-resources>

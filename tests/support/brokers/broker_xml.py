@@ -238,6 +238,18 @@ _ARTEMIS = """\
 """
 
 
+DEAD_AT_ONCE = """
+<address-setting match="#">
+  <dead-letter-address>DLQ</dead-letter-address>
+  <expiry-address>ExpiryQueue</expiry-address>
+  <max-delivery-attempts>1</max-delivery-attempts>
+  <auto-delete-queues>false</auto-delete-queues>
+  <auto-delete-addresses>false</auto-delete-addresses>
+</address-setting>
+"""
+"""Each failed delivery is a death, where the rules that are tested come from a policy of ours."""
+
+
 def attempts_without_limit(*addresses: str) -> str:
     """Return settings of dead-letter addresses, as the README asks for them.
 
