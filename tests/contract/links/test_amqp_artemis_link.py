@@ -27,6 +27,7 @@ from amqsidecar.errors import (
 from amqsidecar.model.destination import Destination, queue, topic
 from support.brokers.broker_xml import STOCK_MANAGEMENT_ADDRESS_SETTING, artemis_xml
 from support.brokers.real import ArtemisBroker, Broker, spoken
+from support.jms.ledger import ADDED_PROPERTIES, CONVERSION
 from support.jms.message import NOT_COMPARED
 from support.jms.peer import ALL_TYPES, JmsPeer
 from support.links import cycles
@@ -39,26 +40,6 @@ from support.versions import TESTED
 from support.waiting import PATIENCE_S, eventually
 
 pytestmark = pytest.mark.broker
-
-OURS = (
-    "amqsidecarOriginalMessageId",
-    "amqsidecarRedeliveryCheck",
-    "amqsidecarRedeliveryCount",
-    "amqsidecarRedeliveryId",
-    "redeliveryDelay",
-)
-# Why: the broker turns the AMQP message into a Core one and says so in properties.
-CONVERSION = (
-    "JMS_AMQP_ContentType",
-    "JMS_AMQP_HEADER",
-    "JMS_AMQP_HEADERDURABLE",
-    "JMS_AMQP_HEADERPRIORITY",
-    "JMS_AMQP_MA_x-opt-jms-dest",
-    "JMS_AMQP_MA_x-opt-jms-msg-type",
-    "JMS_AMQP_MA_x-opt-jms-reply-to",
-    "JMS_AMQP_ORIGINAL_ENCODING",
-    "NATIVE_MESSAGE_ID",
-)
 
 
 @pytest.fixture(autouse=True)
@@ -94,12 +75,12 @@ def move(
 @pytest.mark.parametrize(
     ("provider", "types", "added", "kept_headers"),
     [
-        ("qpid", ALL_TYPES, OURS, ("JMSMessageID", "JMSTimestamp", "JMSDestination")),
+        ("qpid", ALL_TYPES, ADDED_PROPERTIES, ("JMSMessageID", "JMSTimestamp", "JMSDestination")),
         (
             "core",
             # Why: Objects and Streams stay, and a bodyless Message has a test of its own.
             ("Text", "Bytes", "Map", "NullText", "EmptyText"),
-            (*OURS, *CONVERSION),
+            (*ADDED_PROPERTIES, *CONVERSION),
             ("JMSTimestamp", "JMSDestination"),
         ),
     ],
@@ -133,7 +114,7 @@ def test_all_types_come_back_as_they_were_sent(
     ]
     assert differences == [[]] * len(types)
     assert [one.delivery_count for one in received] == [1] * len(types)
-    assert {name for one in received for name in one.properties} >= set(OURS)
+    assert {name for one in received for name in one.properties} >= set(ADDED_PROPERTIES)
 
 
 def test_a_core_message_without_body_becomes_a_bytes_message(

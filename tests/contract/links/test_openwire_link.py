@@ -24,6 +24,7 @@ from amqsidecar.model.destination import Destination, DestinationKind, queue
 from support.brokers.broker_xml import CLASSIC_CONNECTORS, STOCK_CONNECTOR_OPTIONS
 from support.brokers.loopback import at_loopback
 from support.brokers.real import QUICK_START, ClassicBroker
+from support.jms.ledger import ADDED_PROPERTIES
 from support.jms.peer import ALL_TYPES, JmsMessage, JmsPeer
 from support.links.cycles import move, receive, resend, resend_of
 from support.links.harness import await_depth
@@ -52,13 +53,6 @@ CONNECTORS = {
     "amqp": CLASSIC_CONNECTORS["amqp"],
     "small": f"tcp://127.0.0.1:@AMQP_JMS_PORT@?wireFormat.maxFrameSize={SMALL_FRAMES}",
 }
-OURS = (
-    "amqsidecarRedeliveryId",
-    "amqsidecarRedeliveryCheck",
-    "amqsidecarRedeliveryCount",
-    "redeliveryDelay",
-    "amqsidecarOriginalMessageId",
-)
 MakeLink = Callable[..., OpenWireLink]
 
 
@@ -140,7 +134,9 @@ def test_all_jms_types_come_back_as_if_they_had_never_failed(
     control = peer.consume(f"{unique}.control", count)
     for expected, one in pairs(control, found):
         headers = ("JMSDestination", "JMSMessageID", "JMSTimestamp", "JMSRedelivered")
-        differences = expected.differences(one, without_headers=headers, without_properties=OURS)
+        differences = expected.differences(
+            one, without_headers=headers, without_properties=ADDED_PROPERTIES
+        )
         assert differences == []
         assert one.delivery_count == 2
     for message, dead, one in zip(died, deliveries, found, strict=True):

@@ -29,6 +29,7 @@ from amqsidecar.model.destination import queue
 from amqsidecar.model.left_behind import Loss
 from support.brokers.broker_xml import CLASSIC_CONNECTORS
 from support.brokers.real import ClassicBroker
+from support.jms.ledger import ADDED_PROPERTIES
 from support.jms.peer import JmsPeer, Typed
 from support.links.cycles import move, receive, resend
 from support.links.harness import await_depth
@@ -57,13 +58,6 @@ SMALL_CONNECTORS = {
     "stomp": f"stomp://127.0.0.1:@STOMP_PORT@?wireFormat.maxFrameSize={SMALL_FRAMES}"
     f"&amp;wireFormat.maxDataLength={SMALL_FRAMES - 50}",
 }
-OURS = (
-    "amqsidecarRedeliveryId",
-    "amqsidecarRedeliveryCheck",
-    "amqsidecarRedeliveryCount",
-    "redeliveryDelay",
-    "amqsidecarOriginalMessageId",
-)
 STRINGS = {
     "plain": "no number",
     "odd": "h\u00e9 \u20ac: \\ \n\r.",
@@ -197,7 +191,9 @@ def test_text_and_bytes_come_back_as_they_were_sent(
     for one in sent:
         back = got[one.test_id]
         ignored = {"JMSMessageID", "JMSDestination", "JMSRedelivered"}
-        assert not one.differences(back, without_headers=ignored, without_properties=OURS)
+        assert not one.differences(
+            back, without_headers=ignored, without_properties=ADDED_PROPERTIES
+        )
         assert back.value("amqsidecarOriginalMessageId") == one.message_id
         assert back.value("amqsidecarRedeliveryId") == one.message_id
         assert back.delivery_count == 2
@@ -221,7 +217,7 @@ def test_what_a_stomp_application_sent_comes_back(
     move_all(link, 3)
     got = [stomp.receive() for _ in range(3)]
     assert [one.body for one in got] == [body, b"a\0b\n", b""]
-    changed = {"message-id", "ack", "subscription", "redelivered", *OURS}
+    changed = {"message-id", "ack", "subscription", "redelivered", *ADDED_PROPERTIES}
     for one, before in zip(got, sent, strict=True):
         assert {k: v for k, v in one.headers.items() if k not in changed} == {
             k: v for k, v in before.headers.items() if k not in changed

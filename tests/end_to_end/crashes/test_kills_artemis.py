@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from amqsidecar.engine import crash_points
-from end_to_end.crashes.test_kills import ARTEMIS_POLICY, CORE_SETTINGS, OPTIONS
+from end_to_end.crashes.test_kills import CORE_SETTINGS, OPTIONS
 from support.brokers.real import ArtemisBroker
 from support.jms.ledger import assert_each_ended_once
 from support.jms.message import JmsMessage
 from support.jms.peer import ALL_TYPES, JmsPeer
-from support.sidecar.policy import write_policy
+from support.sidecar.policy import FOUR_ATTEMPTS, write_policy
 from support.sidecar.process import SidecarProcess
 from support.tier import at_length
 from support.waiting import eventually
@@ -29,7 +29,7 @@ KILLS_PER_CRASH_POINT = at_length(3, otherwise=1)
 POINTS = (*crash_points.NAMES, crash_points.CHANGING_WIRES)
 HOW = {"core": "rollback", "qpid": "reject", "openwire": "rollback"}
 # Most are sent by the cycle that takes them; those that are due beside a kill wait in the store.
-AT_ONCE = ARTEMIS_POLICY.replace("redelivery_delay_ms: 100", "redelivery_delay_ms: 0")
+AT_ONCE = FOUR_ATTEMPTS.replace("redelivery_delay_ms: 100", "redelivery_delay_ms: 0")
 # Artemis shows it to OpenWire clients, and does from the first delivery on.
 OF_BROKER = "__AMQ_CID"
 

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from amqsidecar.engine import crash_points
-from end_to_end.crashes.test_kills import ARTEMIS_POLICY, ARTEMIS_SETTINGS, CLASSIC_POLICY
+from end_to_end.crashes.test_kills import ARTEMIS_SETTINGS, CLASSIC_POLICY
 from support.brokers.broker_xml import STOCK_ADDRESS_SETTINGS
 from support.brokers.real import FULL_SPEED, ArtemisBroker, Broker, ClassicBroker
 from support.jms.message import JmsMessage
 from support.jms.peer import JmsPeer
 from support.machine.cgroup import memory_group
-from support.sidecar.policy import write_policy
+from support.sidecar.policy import FOUR_ATTEMPTS, write_policy
 from support.sidecar.process import COMMAND, FORKED, SidecarProcess
 from support.tier import at_length
 from support.waiting import PATIENCE_S, eventually
@@ -62,7 +62,7 @@ def sidecar_of(
     broker: Broker, folder: Path, *sets: str, program: Sequence[str] = FORKED
 ) -> SidecarProcess:
     is_artemis = isinstance(broker, ArtemisBroker)
-    policy = write_policy(folder, ARTEMIS_POLICY if is_artemis else CLASSIC_POLICY)
+    policy = write_policy(folder, FOUR_ATTEMPTS if is_artemis else CLASSIC_POLICY)
     url = broker.pair_url if isinstance(broker, ArtemisBroker) else broker.openwire_url
     return SidecarProcess(folder, url, policy=policy, sets=(*OPTIONS, *sets), program=program)
 

@@ -13,6 +13,7 @@ import pytest
 
 from support.brokers.broker_xml import STOCK_ADDRESS_SETTINGS, attempts_without_limit
 from support.brokers.real import ArtemisBroker
+from support.jms.ledger import CONVERSION
 from support.jms.message import NOT_COMPARED, JmsMessage
 from support.jms.peer import JmsPeer
 from support.sidecar.policy import FOUR_ATTEMPTS, write_policy
@@ -34,18 +35,6 @@ SETTINGS = (
 """
 )
 OPTIONS = ("cycle.max_messages=10", "intake.backlog=process", "broker.idle_timeout_s=2")
-# Why: the broker turns the AMQP message into a Core one and says so in properties.
-CONVERSION = (
-    "JMS_AMQP_ContentType",
-    "JMS_AMQP_HEADER",
-    "JMS_AMQP_HEADERDURABLE",
-    "JMS_AMQP_HEADERPRIORITY",
-    "JMS_AMQP_MA_x-opt-jms-dest",
-    "JMS_AMQP_MA_x-opt-jms-msg-type",
-    "JMS_AMQP_MA_x-opt-jms-reply-to",
-    "JMS_AMQP_ORIGINAL_ENCODING",
-    "NATIVE_MESSAGE_ID",
-)
 # Why: the broker writes them on a large message, with a sidecar or without.
 COMPRESSION = ("_AMQ_LARGE_COMPRESSED", "_AMQ_LARGE_SIZE")
 

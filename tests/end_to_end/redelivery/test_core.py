@@ -9,6 +9,7 @@ import pytest
 from support.brokers.broker_xml import STOCK_ADDRESS_SETTINGS, attempts_without_limit
 from support.brokers.core_acceptor import CoreAcceptorArtemis
 from support.brokers.real import ArtemisBroker
+from support.jms.ledger import ADDED_PROPERTIES
 from support.jms.peer import ALL_TYPES, JmsPeer
 from support.sidecar.doctor import run_doctor
 from support.sidecar.policy import FOUR_ATTEMPTS, write_policy
@@ -18,10 +19,6 @@ from support.waiting import eventually
 pytestmark = pytest.mark.broker
 
 TYPES = (*ALL_TYPES, "NullObject")
-OURS = (
-    *("amqsidecarRedeliveryId", "amqsidecarRedeliveryCheck", "amqsidecarRedeliveryCount"),
-    *("redeliveryDelay", "amqsidecarOriginalMessageId"),
-)
 # Why one attempt: then each failed delivery is a death. DLQ to DLQ is what the stock settings say.
 SETTINGS = STOCK_ADDRESS_SETTINGS.replace(
     "<redelivery-delay>0</redelivery-delay>",
@@ -79,7 +76,7 @@ def test_every_message_comes_back_as_it_was(
         assert not before.differences(
             after,
             without_headers=("JMSDestination", "JMSRedelivered", "JMSDeliveryTime"),
-            without_properties=OURS,
+            without_properties=ADDED_PROPERTIES,
         )
         assert after.value("amqsidecarRedeliveryCount") == 1
         assert after.value("amqsidecarOriginalMessageId") == before.message_id
@@ -179,7 +176,7 @@ def test_the_broker_delivers_what_waits_when_it_is_due(
         assert not before.differences(
             after,
             without_headers=("JMSDestination", "JMSRedelivered", "JMSDeliveryTime"),
-            without_properties=(*OURS, "_AMQ_SCHED_DELIVERY", "_AMQ_LARGE_SIZE"),
+            without_properties=(*ADDED_PROPERTIES, "_AMQ_SCHED_DELIVERY", "_AMQ_LARGE_SIZE"),
         )
         assert after.value("amqsidecarRedeliveryCount") == 1
     assert peer.browse("DLQ") == []
