@@ -24,7 +24,7 @@ from amqsidecar.policy.artemis_rules import ArtemisRules
 from amqsidecar.policy.classic_rules import ClassicRules
 from amqsidecar.policy.dead_letter_decider import DeadLetterDecider
 from amqsidecar.policy.rules import Rules
-from amqsidecar.policy_source.policy_warning import PolicyWarning
+from amqsidecar.policy_source import artemis_warnings, classic_warnings
 from amqsidecar.trials import BrokerDisk
 
 _IN_LAYOUT = ("non_persistent_dropped", "dead_letters_expire", "dead_letter_address_limited")
@@ -33,9 +33,16 @@ _IN_LAYOUT = ("non_persistent_dropped", "dead_letters_expire", "dead_letter_addr
 
 def policy_findings(rules: Rules | None, *, is_layout_known: bool) -> Iterator[Finding]:
     """Yield warnings about the rules."""
-    for warning in () if rules is None else rules.warnings:
-        is_in_layout = isinstance(warning, PolicyWarning) and warning.id in _IN_LAYOUT
-        if not (is_layout_known and is_in_layout):
+    if rules is None:
+        return
+    found = (
+        classic_warnings.find_warnings(rules)
+        if isinstance(rules, ClassicRules)
+        else artemis_warnings.find_warnings(rules)
+    )
+    in_layout = {one.text for one in found if is_layout_known and one.id in _IN_LAYOUT}
+    for warning in rules.warnings:
+        if warning not in in_layout:
             yield Finding(Check.POLICY, Severity.WARNING, "policy.source", warning)
 
 

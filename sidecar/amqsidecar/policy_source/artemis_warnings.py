@@ -14,7 +14,12 @@ from amqsidecar.policy_source.policy_warning import PolicyWarning, policy_warnin
 _EMPTY = AddressSettings()
 
 
-def list_warnings(rules: ArtemisRules) -> tuple[PolicyWarning, ...]:
+def list_warnings(rules: ArtemisRules) -> tuple[str, ...]:
+    """Return the sentences of `find_warnings`."""
+    return tuple(one.text for one in find_warnings(rules))
+
+
+def find_warnings(rules: ArtemisRules) -> tuple[PolicyWarning, ...]:
     """Return one sentence for each surprise in the settings, with its place.
 
     Raises:

@@ -18,7 +18,12 @@ from amqsidecar.policy.rule_source import RuleSource
 from amqsidecar.policy_source.policy_warning import PolicyWarning, policy_warning
 
 
-def list_warnings(rules: ClassicRules) -> tuple[PolicyWarning, ...]:
+def list_warnings(rules: ClassicRules) -> tuple[str, ...]:
+    """Return the sentences of `find_warnings`."""
+    return tuple(one.text for one in find_warnings(rules))
+
+
+def find_warnings(rules: ClassicRules) -> tuple[PolicyWarning, ...]:
     """Return one sentence for each surprise in the rules, with its place.
 
     Source: the table in `policy/README.md`.

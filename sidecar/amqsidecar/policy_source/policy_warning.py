@@ -2,24 +2,18 @@
 
 from functools import cache
 from importlib.resources import files
-from typing import Self
+from typing import NamedTuple
 
 import msgspec
 
 from amqsidecar.policy.rule_source import RuleSource
 
 
-class PolicyWarning(str):
-    """One sentence about rules, behind its place."""
+class PolicyWarning(NamedTuple):
+    """One sentence about rules, behind its place, and its id in `warnings.toml`."""
 
-    __slots__ = ("id",)
     id: str
-
-    def __new__(cls, text: str, id_: str = "") -> Self:
-        """Return the sentence with its id."""
-        self = super().__new__(cls, text)
-        self.id = id_
-        return self
+    text: str
 
 
 @cache
@@ -31,4 +25,4 @@ def sentences() -> dict[str, str]:
 
 def policy_warning(id_: str, source: RuleSource | str, /, **values: object) -> PolicyWarning:
     """Return the warning of a place, with the values that its sentence names."""
-    return PolicyWarning(f"{source}: {sentences()[id_].format(**values)}", id_)
+    return PolicyWarning(id_, f"{source}: {sentences()[id_].format(**values)}")

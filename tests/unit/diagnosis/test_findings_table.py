@@ -4,8 +4,25 @@ import ast
 import string
 from pathlib import Path
 
+import msgspec
+
 from amqsidecar import diagnosis
 from amqsidecar.diagnosis.finding import Check, Severity, kinds
+from amqsidecar.diagnosis.judging import policy_findings
+from amqsidecar.plugin_loader import load_plugins
+from amqsidecar.policy_source.load import load_policy
+from support.brokers.broker_xml import classic_xml
+
+EXPIRING = """
+    <policyEntry queue="orders.>"><deadLetterStrategy>
+      <individualDeadLetterStrategy queuePrefix="DLQ." expiration="60000"/>
+    </deadLetterStrategy></policyEntry>
+"""
+REDELIVERY = """
+    <redeliveryPlugin><redeliveryPolicyMap><redeliveryPolicyMap><defaultEntry>
+      <redeliveryPolicy maximumRedeliveries="5"/>
+    </defaultEntry></redeliveryPolicyMap></redeliveryPolicyMap></redeliveryPlugin>
+"""
 
 
 def calls() -> dict[str, list[ast.Call]]:
@@ -35,3 +52,17 @@ def test_a_finding_is_given_the_values_that_its_sentence_names_and_no_others() -
             assert not (kind.mend and "mend" in given), f"{name}: two lines that mend it"
             wanted = {field for _, field, _, _ in string.Formatter().parse(texts) if field}
             assert given - {"severity", "mend"} == wanted, name
+
+
+def test_a_warning_that_the_layout_reports_is_said_once_and_all_can_be_printed(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "activemq.xml"
+    path.write_text(classic_xml(destination_policy=EXPIRING, plugins=REDELIVERY), encoding="utf-8")
+    rules = load_policy(path, load_plugins())
+    alone = [*policy_findings(rules, is_layout_known=False)]
+    beside = [*policy_findings(rules, is_layout_known=True)]
+    assert [one.what for one in alone if "expiration=60000" in one.what]
+    assert not [one.what for one in beside if "expiration=60000" in one.what]
+    assert 0 < len(beside) < len(alone)
+    assert b"defaultEntry" in msgspec.json.encode(beside)
