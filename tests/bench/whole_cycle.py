@@ -9,6 +9,7 @@ import itertools
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,8 +21,6 @@ from support.jms.peer import JmsPeer
 
 DELAY_MS = 1000  # The least that the plugin takes.
 REJECTING_CONSUMERS = 4
-STEPS = 20
-"""Looks at the time that each consumer takes."""
 FIRST_DEATH = "redeliveryDelay IS NULL"
 COME_BACK = "redeliveryDelay IS NOT NULL"
 _numbers = itertools.count(1)
@@ -35,7 +34,7 @@ class WholeCycle(NamedTuple):
         sends: from the last reject, or the end of the delay if that is later, to the last
             redelivery, counting what came back in that time.
         late: milliseconds beyond the delay: when a share of all was back, less when that share
-            was rejected.
+            was rejected, as if rejects came evenly.
     """
 
     whole: float
@@ -79,25 +78,24 @@ def _reject_and_take_back(peer: JmsPeer, count: int, delay_ms: int) -> WholeCycl
     queue = f"bench.whole.{next(_numbers)}"
     peer.fill(queue, count, size=BODY_BYTES)
     back = _TakeBack(peer, queue, count)
-    died = _Seen()
     began_s = time.monotonic()
     back.start()
     share, rest = divmod(count, REJECTING_CONSUMERS)
     shares = [share + rest] + [share] * (REJECTING_CONSUMERS - 1)
     # What one consumer has fetched ahead comes free when it ends.
     with ThreadPoolExecutor(REJECTING_CONSUMERS) as pool:
-        for rejecting in [pool.submit(_reject, peer, queue, one, died) for one in shares]:
+        for rejecting in [pool.submit(_reject, peer, queue, one) for one in shares]:
             rejecting.result()
     rejected_s = time.monotonic()
     back.join()
     delay_s = delay_ms / 1000
     whole_s = back.ended_s - began_s - delay_s
     phase_s = max(rejected_s, began_s + delay_s)
-    before = back.seen.count_until(phase_s)
-    late_ms = [
-        int((back.seen.reached_s(one) - died.reached_s(one) - delay_s) * 1000)
-        for one in (-(-count * percent // 100) for percent in range(1, 101))
-    ]
+    before = back.count_until(phase_s)
+    parts = [percent / 100 for percent in range(1, 101)]
+    due_s = [began_s + (rejected_s - began_s) * part + delay_s for part in parts]
+    back_s = [back.reached_s(count * part) for part in parts]
+    late_ms = [int(1000 * (at_s - due)) for at_s, due in zip(back_s, due_s, strict=True)]
     return WholeCycle(
         count / whole_s,
         (count - before) / max(back.ended_s - phase_s, 1e-3),
@@ -105,39 +103,8 @@ def _reject_and_take_back(peer: JmsPeer, count: int, delay_ms: int) -> WholeCycl
     )
 
 
-def _reject(peer: JmsPeer, queue: str, count: int, died: "_Seen") -> None:
-    step = max(50, count // STEPS)
-    for at in range(0, count, step):
-        messages = min(step, count - at)
-        peer.fail(queue, messages=messages, selector=FIRST_DEATH)
-        died.add(messages)
-
-
-class _Seen:
-    """Remembers how many messages there were at which time; for several threads."""
-
-    def __init__(self) -> None:
-        self._seen: list[tuple[float, int]] = [(time.monotonic(), 0)]
-        self._lock = threading.Lock()
-
-    @property
-    def latest(self) -> tuple[float, int]:
-        return self._seen[-1]
-
-    def add(self, count: int) -> None:
-        with self._lock:
-            self._seen.append((time.monotonic(), self._seen[-1][1] + count))
-
-    def count_until(self, at_s: float) -> int:
-        return max((total for seen_s, total in self._seen if seen_s <= at_s), default=0)
-
-    def reached_s(self, count: int) -> float:
-        """Return when there were this many, between two looks by their rate."""
-        later = next(at for at, (_, total) in enumerate(self._seen) if total >= count)
-        if not later:
-            return self._seen[0][0]
-        (from_s, before), (until_s, total) = self._seen[later - 1], self._seen[later]
-        return from_s + (until_s - from_s) * (count - before) / (total - before)
+def _reject(peer: JmsPeer, queue: str, count: int) -> None:
+    peer.fail(queue, messages=count, selector=FIRST_DEATH)
 
 
 class _TakeBack(threading.Thread):
@@ -148,24 +115,36 @@ class _TakeBack(threading.Thread):
         self._peer = peer
         self._queue = queue
         self._count = count
-        self.seen = _Seen()
+        self._seen: list[tuple[float, int]] = [(time.monotonic(), 0)]
 
     def run(self) -> None:
-        while (total := self.seen.latest[1]) < self._count:
+        total = 0
+        while total < self._count:
             drained = self._peer._rate(
                 "drain",
                 destination=self._queue,
-                count=min(max(100, self._count // STEPS), self._count - total),
+                count=min(max(100, self._count // 20), self._count - total),
                 batch=100,
                 waitMs=60_000,
                 selector=COME_BACK,
             )
             if not drained.count:
                 return
-            self.seen.add(drained.count)
+            total += drained.count
+            self._seen.append((time.monotonic(), total))
 
     @property
     def ended_s(self) -> float:
-        at_s, total = self.seen.latest
+        at_s, total = self._seen[-1]
         assert total == self._count, f"{total} of {self._count} messages came back"
         return at_s
+
+    def count_until(self, at_s: float) -> int:
+        return max((total for seen_s, total in self._seen if seen_s <= at_s), default=0)
+
+    def reached_s(self, count: float) -> float:
+        """Return when this many were back, by the rate between two looks."""
+        for (from_s, before), (until_s, total) in pairwise(self._seen):
+            if total >= count:
+                return from_s + (until_s - from_s) * (count - before) / (total - before)
+        raise AssertionError(f"fewer than {count} messages came back")
