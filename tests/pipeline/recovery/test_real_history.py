@@ -89,8 +89,7 @@ def test_each_message_has_the_fate_that_the_last_act_of_a_person_gave_it(
         sidecar.json_command("retry", *ids[:RETRIED])
         assert len(peer.consume(unique, count=RETRIED)) == RETRIED
         sidecar.json_command("retry", *again)
-        for _ in range(2):
-            peer.fail(unique, messages=2, deliveries=1)
+        peer.fail(unique, messages=2, deliveries=1)
         eventually(lambda: sidecar.exhausted() == MESSAGES - RETRIED, what="two are back")
         sidecar.json_command("redirect", elsewhere, "--to", f"{unique}.repair")
         assert len(peer.consume(f"{unique}.repair", count=1)) == 1
