@@ -361,9 +361,6 @@ CAUSES_BY_HOUR: Final = _table(
 )
 """Deaths over time; hours without any are left out."""
 
-CAUSES_BY_DAY: Final = _table(_CAUSE, ("day", _TIME, "begin of the day, UTC"), *_DEATHS)
-"""Deaths by day; days without any are left out."""
-
 CAUSE_CHANGES: Final = _table(
     _CAUSE,
     *_CHANGE,

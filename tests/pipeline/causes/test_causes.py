@@ -42,7 +42,6 @@ TABLES = {
     "cause_groups": tables.CAUSE_GROUPS,
     "causes_by_destination": tables.CAUSES_BY_DESTINATION,
     "causes_by_hour": tables.CAUSES_BY_HOUR,
-    "causes_by_day": tables.CAUSES_BY_DAY,
     "cause_texts": tables.CAUSE_TEXTS,
     "cause_examples": tables.CAUSE_EXAMPLES,
 }
@@ -135,8 +134,6 @@ def test_deaths_messages_shares_and_times(spark: SparkSession, tmp_path: Path) -
     there = by(made["causes_by_destination"], "cause_group", "origin")
     assert there[LOCKED, "queue://A"].share == pytest.approx(0.25)
     assert there[TIMEOUT, "queue://B"].share == 1
-    days = by(made["causes_by_day"], "cause_group", "day")
-    assert (days[TIMEOUT, at(0)].deaths, days[TIMEOUT, at(0)].messages) == (3, 2)
     hours = by(made["causes_by_hour"], "cause_group", "origin", "hour")
     assert hours[TIMEOUT, "queue://A", at(0.5)].deaths == 1
     assert len(made["causes_by_hour"]) == 5

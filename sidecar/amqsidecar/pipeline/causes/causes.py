@@ -18,7 +18,6 @@ from amqsidecar.pipeline.causes.tables import (
     cause_examples,
     cause_groups,
     cause_texts,
-    causes_by_day,
     causes_by_destination,
     causes_by_hour,
     count_cells,
@@ -86,7 +85,7 @@ def _row(name: str, first: int, one: LevelChange) -> tuple[object, ...]:
 
 
 _TABLES: Final = (
-    *("causes_by_hour", "causes_by_day", "causes_by_destination"),
+    *("causes_by_hour", "causes_by_destination"),
     *("cause_groups", "cause_changes", "cause_texts", "cause_examples"),
 )
 
@@ -145,7 +144,7 @@ def run_causes(spark: SparkSession, options: CausesOptions) -> dict[str, object]
         options.markers,
         groups=results.keep("cause_groups", cause_groups(by_hour, texts, seen)),
         by_destination=results.keep("causes_by_destination", causes_by_destination(by_hour, seen)),
-        by_day=results.keep("causes_by_day", causes_by_day(by_hour)),
+        by_hour=by_hour,
         changes=results.keep("cause_changes", cause_changes(spark, by_hour, seen)),
         examples=examples,
     )

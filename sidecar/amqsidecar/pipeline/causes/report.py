@@ -44,7 +44,7 @@ def write_report(
     *,
     groups: DataFrame,
     by_destination: DataFrame,
-    by_day: DataFrame,
+    by_hour: DataFrame,
     changes: DataFrame,
     examples: DataFrame,
 ) -> dict[str, list[str]]:
@@ -58,7 +58,7 @@ def write_report(
         markers: rollouts and incidents.
         groups: `CAUSE_GROUPS`.
         by_destination: `CAUSES_BY_DESTINATION`.
-        by_day: `CAUSES_BY_DAY`.
+        by_hour: `CAUSES_BY_HOUR`.
         changes: `CAUSE_CHANGES`.
         examples: `CAUSE_EXAMPLES`.
     """
@@ -90,7 +90,7 @@ def write_report(
 
     names = [row["cause_group"] for row in (*new[: MOST_GROUPS // 2], *grown[: MOST_GROUPS // 2])]
     names += [row["cause_group"] for row in most]
-    _plot_days(report, by_day, list(dict.fromkeys(names))[:MOST_GROUPS], markers)
+    _plot_days(report, by_hour, list(dict.fromkeys(names))[:MOST_GROUPS], markers)
     _show_tables(report, seen, groups=ordered, by_destination=by_destination, changes=changes)
     with report.folded("Some of the latest deaths"):
         shown = examples.withColumn("cause", f.left("cause", f.lit(_EXAMPLE_LETTERS)))
@@ -204,9 +204,10 @@ def _short(text: str) -> str:
 
 
 def _plot_days(
-    report: Report, by_day: DataFrame, chosen: Sequence[str], markers: Sequence[Marker]
+    report: Report, by_hour: DataFrame, chosen: Sequence[str], markers: Sequence[Marker]
 ) -> None:
     name = f.when(f.col("cause_group").isin(*chosen), f.col("cause_group")).otherwise(_OTHERS)
+    by_day = by_hour.withColumn("day", f.date_trunc("day", "hour"))
     days = by_day.groupBy("day").agg(f.count("*")).orderBy(f.desc("day")).limit(MOST_DAYS)
     rows = (
         by_day.join(f.broadcast(days.select("day")), "day", "inner")

@@ -14,7 +14,6 @@ from amqsidecar.pipeline.tables import (
     CAUSE_EXAMPLES,
     CAUSE_GROUPS,
     CAUSE_TEXTS,
-    CAUSES_BY_DAY,
     CAUSES_BY_DESTINATION,
     CAUSES_BY_HOUR,
     EVENTS,
@@ -223,12 +222,6 @@ def cause_texts(cells: DataFrame) -> DataFrame:
     """Return `CAUSE_TEXTS` of the cells of `group_cells`."""
     texts = cells.where(f.col("cause_text").isNotNull())
     return texts.groupBy("cause_text", "cause_group").agg(*_sums()).select(*CAUSE_TEXTS.names)
-
-
-def causes_by_day(by_hour: DataFrame) -> DataFrame:
-    """Return `CAUSES_BY_DAY` of `CAUSES_BY_HOUR`."""
-    day = f.date_trunc("day", "hour").alias("day")
-    return by_hour.groupBy("cause_group", day).agg(*_sums()).select(*CAUSES_BY_DAY.names)
 
 
 def cause_groups(by_hour: DataFrame, texts: DataFrame, seen: ComparedTimes) -> DataFrame:
