@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from datetime import UTC
 from typing import Any, Final
 
 import structlog
@@ -154,11 +155,11 @@ def run_whatif(spark: SparkSession, options: WhatifOptions) -> dict[str, object]
         proposals = results.keep(
             "whatif_proposals",
             spark.createDataFrame(
-                [tuple(row.get(name) for name in WHATIF_PROPOSALS.names) for row in rows],
+                [tuple(row[name] for name in WHATIF_PROPOSALS.names) for row in rows],
                 WHATIF_PROPOSALS,
             ),
         )
-        _write_proposal(spark, options.output_folder, base, rows, plugins)
+        _write_proposal(options.output_folder, base, rows, plugins)
     unmatched = _log_unmatched(candidates, usual)
     policies = results.keep("whatif_by_policy", by_policy(played, ensembles))
     evidence = evidence_rows(ensembles)
@@ -168,7 +169,7 @@ def run_whatif(spark: SparkSession, options: WhatifOptions) -> dict[str, object]
     load = load_over_time(played, MOST_POINTS)
     document = {
         "policies": [row.asDict() for row in policies.collect()],
-        "load": [row.asDict() | {"at": row["at"].isoformat()} for row in load],
+        "load": [row.asDict() | {"at": row["at"].astimezone(UTC).isoformat()} for row in load],
         "evidence": evidence,
         "trials": [asdict(one) for one in trials],
     }
@@ -264,7 +265,6 @@ def _proposal(
 
 
 def _write_proposal(
-    spark: SparkSession,
     folder: str,
     base: Candidate,
     rows: Sequence[Mapping[str, Any]],
