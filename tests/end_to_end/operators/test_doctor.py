@@ -635,6 +635,8 @@ def test_as_text_each_line_to_be_copied_stands_alone(
         "</address-setting>"
     ) in lines
     assert lines[-1].startswith("fit: 0 problems, ")
+    assert lines[-1].endswith("(print them by --notes)")
+    assert [line for line in lines if line.startswith("note ")] == []
     assert done.stderr == ""
 
 

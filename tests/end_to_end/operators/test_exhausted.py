@@ -598,6 +598,44 @@ class Person:
         return f"{self.clicks} clicks, {self.keys} keys, {seconds:.0f} seconds"
 
 
+def play_the_rest_of_the_night(page: Page, person: Person, site: Site) -> None:
+    """Redirect the 20 oldest, discard the next 10 and restore them, and leave a note."""
+    repair, state = f"{site.others}.repair", page.locator("#live .badge").first
+
+    def choose(action: str, left: int, count: int) -> None:
+        person.click(page.get_by_role("link", name=f"{left:,} of queue://{site.others}"))
+        person.click(page.get_by_role("link", name=f"{action}…"))
+        person.write("Only the oldest", str(count))
+        person.press("Enter")
+        expect(page.get_by_text(f"{count} messages would be changed")).to_be_visible()
+
+    choose("Redirect", ALL - OURS, 20)
+    person.write("Destination", repair)
+    person.click(page.get_by_role("radio", name="At once"))
+    person.click(page.get_by_role("button", name="Redirect 20 messages"))
+    expect(page.get_by_role("alert")).to_contain_text("does not exist")
+    person.click(page.get_by_role("button", name="Redirect 20 messages"))
+    expect(state).to_have_text("done")
+    assert len(site.peer.consume(repair, count=20)) == 20
+
+    person.press("g", "o")
+    choose("Discard", ALL - OURS - 20, 10)
+    person.click(page.get_by_role("checkbox", name="I know that"))
+    person.click(page.get_by_role("button", name="Discard 10 messages"))
+    expect(state).to_have_text("done")
+    person.click(page.get_by_role("button", name="Undo the discard"))
+    expect(state).to_have_text("undone")
+
+    person.press("g", "g")
+    person.click(page.locator("tr", has_text=site.others).get_by_role("link").first)
+    person.write("Note for others", "OPS-1207: 20 are in repair.")
+    person.click(page.get_by_role("button", name="Keep this note"))
+    expect(page.locator("#notes")).to_be_visible()
+    person.press("g", "o")
+    expect(page.get_by_text("OPS-1207: 20 are in repair.")).to_be_visible()
+    assert site.exhausted(site.others) == ALL - OURS - 20
+
+
 @on_counting_in_proof
 @pytest.mark.browser
 def test_paged_at_three_some_of_many_at_the_console(site: Site, broker: Broker) -> None:
@@ -639,4 +677,5 @@ def test_paged_at_three_some_of_many_at_the_console(site: Site, broker: Broker) 
         heading = page.get_by_role("heading", name=f"{ALL - OURS:,} exhausted messages wait")
         expect(heading).to_be_visible()
         expect(page.get_by_role("link", name=f"of queue://{site.ours}")).to_have_count(0)
+        play_the_rest_of_the_night(page, person, site)
     print(f"{type(broker).__name__}: {counts}, {person.told()}")

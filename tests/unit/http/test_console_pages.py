@@ -26,6 +26,7 @@ from amqsidecar.telemetry.metrics import Metrics
 from support.stores.rows import took
 from support.web.console import console_client
 from support.web.console_store import dead, keep, open_store
+from support.web.incident import keep_night, sick_status
 from support.web.page import text_of
 
 NOW_MS = 1_800_000_000_000
@@ -222,12 +223,13 @@ def test_a_note_is_kept_with_the_group_and_shown_on_the_first_screen(
     refused = client.post(form.action, data={**fields, "note": " "})
     assert refused.status_code == 422
     assert "a note needs a text" in check(refused).text_content()
-    kept = client.post(form.action, data={**fields, "note": "JIRA-5\r\n<b>on it"})
+    first = f"JIRA-5 {'is what we call it ' * 9}."
+    kept = client.post(form.action, data={**fields, "note": f"{first}\r\n<b>on it"})
     assert (kept.status_code, kept.headers["location"]) == (303, f"{address}#notes")
     [notes] = page_of(client, address).xpath("//section[@aria-labelledby='notes']")
-    assert "JIRA-5\n<b>on it" in notes.text_content()
+    assert f"{first}\n<b>on it" in notes.text_content()
     assert "console:local" in notes.text_content()
-    assert "JIRA-5" in page_of(client, "/").get_element_by_id("live").text_content()
+    assert first in page_of(client, "/").get_element_by_id("live").text_content()
 
 
 def test_groups_are_merged_muted_and_separated_and_the_last_trace_has_links(
@@ -715,6 +717,38 @@ def test_an_operation_takes_exactly_the_oldest_and_one_of_each_message_id(tmp_pa
     [operation] = store.operations(1)
     assert operation.selection.rows.ids == (1, 3)
     store.close()
+
+
+def test_a_schedule_without_a_sidecar_comes_with_the_way_to_end_it(tmp_path: Path) -> None:
+    path = tmp_path / "schedule.db"
+    open_store(path).close()
+    with (
+        running_console(path, sidecar_status=sick_status) as address,
+        web_client(address) as client,
+    ):
+        [token] = page_of(client, "/").xpath("//li[contains(., 'Another schedule')]")
+        assert "amqsidecar.token.old" in text_of(token)
+        [link] = token.xpath(".//a/@href")
+        place = link.partition("#")[2]
+        runbooks = html.document_fromstring(client.get(link).content)
+        assert "Orphaned" in text_of(runbooks.get_element_by_id(place))
+
+
+def test_an_operation_shows_how_many_of_its_messages_were_consumed(tmp_path: Path) -> None:
+    path = tmp_path / "schedule.db"
+    store = open_store(path)
+    keep_night(store)
+    store.close()
+    with running_console(path) as address, web_client(address) as client:
+        rows = page_of(client, "/operations").xpath("//tbody/tr")
+        shown = {
+            text_of(one.xpath("./th/a")[0]).partition(": ")[2].split()[0]: text_of(
+                one.xpath("./td[@data-label='consumed']")[0]
+            )
+            for one in rows
+        }
+    # Only what sends has consumers.
+    assert (shown["Retry"], shown["Redirect"], shown["Hold"]) == ("0", "0", "–")
 
 
 def test_a_redirect_offers_the_destinations_of_the_schedule(client: httpx2.Client) -> None:

@@ -242,6 +242,21 @@ def test_a_group_without_a_cause_says_how_to_get_one(cause_group: str, is_told: 
     assert next_steps(found, None) == ([CAUSE_SOURCES] if is_told else [])
 
 
+def test_a_legend_begins_with_the_largest_series() -> None:
+    names = ["a", "b", "c"]
+    plotted = Plotted(
+        key="x",
+        title="",
+        description="",
+        axis="",
+        labels=["1", "2"],
+        names=names,
+        counts=[[1, 1], [9, 0], [0, 3]],
+        empty="",
+    )
+    assert [names[at] for at in plotted.by_size] == ["b", "c", "a"]
+
+
 @pytest.mark.parametrize(
     ("places", "texts"),
     [
