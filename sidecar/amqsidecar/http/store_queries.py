@@ -25,7 +25,6 @@ from amqsidecar.model.message import MessageEdit, MessageView
 from amqsidecar.model.schedule import RowView, StoreState
 from amqsidecar.operations.active_rules import Policies
 from amqsidecar.operations.browse import row_named
-from amqsidecar.operations.charts import LatenessBucket
 from amqsidecar.operations.lying import ReadLying
 from amqsidecar.operations.message import (
     EDIT_BYTES_MAX,
@@ -81,7 +80,7 @@ class Tools(msgspec.Struct, frozen=True, kw_only=True):
         reports: folder of the jobs' reports.
         links: to log systems, by name; see `log_links`.
         sidecar_status: returns the sidecar's own status.
-        lateness: returns how late re-sends were, since the process began.
+        lateness: as in `ProcessCounts`.
     """
 
     final_suffix: str
@@ -91,7 +90,7 @@ class Tools(msgspec.Struct, frozen=True, kw_only=True):
     reports: Path | None = None
     links: Mapping[str, str] = msgspec.field(default_factory=dict)
     sidecar_status: Callable[[], SidecarStatus] | None = None
-    lateness: Callable[[], list[LatenessBucket]] | None = None
+    lateness: Callable[[], list[tuple[float | None, int]]] | None = None
 
 
 class StoreQueries:

@@ -1,7 +1,7 @@
-"""Numbers for plots: recovery by attempt, deaths by cause, the schedule ahead, lateness."""
+"""Numbers for plots: recovery by attempt, deaths by cause, the schedule ahead."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from typing import Final
 
@@ -101,17 +101,6 @@ class ChartMark(msgspec.Struct, frozen=True, kw_only=True):
     at_ms: int
     what: str
     operation: int | None = None
-
-
-class LatenessBucket(msgspec.Struct, frozen=True, kw_only=True):
-    """Number of re-sends within one range of lateness.
-
-    Attributes:
-        upper_s: upper bound of the seconds after they were due; None = later.
-    """
-
-    upper_s: float | None
-    count: int
 
 
 def recovery_by_attempt(
@@ -253,15 +242,6 @@ def _service_marks(schedule: Schedule) -> Iterator[ChartMark]:
             what = f"{name} started"
         digests[one.instance] = one.rules_digest
         yield ChartMark(at_ms=one.at_ms, what=what)
-
-
-def lateness(buckets: Sequence[tuple[float | None, int]]) -> list[LatenessBucket]:
-    """Return a histogram by bucket.
-
-    Args:
-        buckets: see `ProcessCounts.lateness`.
-    """
-    return [LatenessBucket(upper_s=upper_s, count=count) for upper_s, count in buckets]
 
 
 def _steps(now_ms: int, span_ms: int, step_ms: int) -> tuple[int, int]:

@@ -155,7 +155,6 @@ class ProcessParts:
         from amqsidecar.http.serving import HttpServer  # noqa: PLC0415
         from amqsidecar.http.store_queries import StoreQueries, Tools  # noqa: PLC0415
         from amqsidecar.operations.active_rules import policies_of  # noqa: PLC0415
-        from amqsidecar.operations.charts import lateness  # noqa: PLC0415
         from amqsidecar.operations.status import sidecar_status  # noqa: PLC0415
 
         queries = StoreQueries(
@@ -178,7 +177,7 @@ class ProcessParts:
                 reports=config.http.reports,
                 links=config.http.links,
                 sidecar_status=lambda: sidecar_status(self.health, self.metrics),
-                lateness=lambda: lateness(self.metrics.counts().lateness),
+                lateness=lambda: self.metrics.counts().lateness,
             ),
             masking=Masking(Bodies(config.http.bodies.value), config.http.masked),
         )

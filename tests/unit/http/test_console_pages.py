@@ -731,7 +731,7 @@ def test_a_schedule_without_a_sidecar_comes_with_the_way_to_end_it(tmp_path: Pat
         [link] = token.xpath(".//a/@href")
         place = link.partition("#")[2]
         runbooks = html.document_fromstring(client.get(link).content)
-        assert "Orphaned" in text_of(runbooks.get_element_by_id(place))
+        assert "Orphaned" in text_of(runbooks.xpath(f"//*[@id='{place}']")[0])
 
 
 def test_an_operation_shows_how_many_of_its_messages_were_consumed(tmp_path: Path) -> None:

@@ -32,7 +32,6 @@ from amqsidecar.operations.charts import (
     deaths_by_cause,
     deaths_of_group,
     last_deaths_until,
-    lateness,
     marks_since,
     recovery_by_attempt,
     schedule_ahead,
@@ -273,11 +272,6 @@ def test_recovery_is_counted_by_attempt(store: SqliteStore) -> None:
     assert (second.came_back.part, second.came_back.whole) == (0, 4)
     assert (late.attempt, late.has_later, late.came_back.whole) == (12, True, 2)
     assert recovery_by_attempt(store, NOW_MS, destination="queue://else") == []
-
-
-def test_lateness_is_counted_by_bucket() -> None:
-    found = lateness([(0.5, 3), (1.0, 1), (None, 2)])
-    assert [(one.upper_s, one.count) for one in found] == [(0.5, 3), (1.0, 1), (None, 2)]
 
 
 def test_a_sidecar_is_well_only_when_nothing_needs_a_person() -> None:

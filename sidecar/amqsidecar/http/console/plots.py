@@ -11,7 +11,6 @@ from amqsidecar.operations.charts import (
     MINUTE_MS,
     AttemptRecovery,
     ChartMark,
-    LatenessBucket,
     Timeline,
     Zoom,
 )
@@ -123,13 +122,12 @@ def plot_recovery(attempts: Sequence[AttemptRecovery]) -> Plotted:
     )
 
 
-def plot_lateness(buckets: Sequence[LatenessBucket]) -> Plotted:
-    """Return the lateness of re-sends."""
-    total = sum(one.count for one in buckets)
-    in_time = sum(one.count for one in buckets if one.upper_s is not None and one.upper_s <= 1)
+def plot_lateness(buckets: Sequence[tuple[float | None, int]]) -> Plotted:
+    """Return the lateness of re-sends; see `ProcessCounts.lateness`."""
+    total = sum(count for _, count in buckets)
+    in_time = sum(count for upper_s, count in buckets if upper_s is not None and upper_s <= 1)
     labels = [
-        "later" if one.upper_s is None else f"≤ {span(round(one.upper_s * 1000))}"
-        for one in buckets
+        "later" if upper_s is None else f"≤ {span(round(upper_s * 1000))}" for upper_s, _ in buckets
     ]
     return Plotted(
         key="lateness",
@@ -139,7 +137,7 @@ def plot_lateness(buckets: Sequence[LatenessBucket]) -> Plotted:
         axis="after it was due",
         labels=labels,
         names=["messages re-sent"],
-        counts=[[one.count for one in buckets]],
+        counts=[[count for _, count in buckets]],
     )
 
 
