@@ -135,7 +135,7 @@ def read_status(
         store_size_bytes=schedule.size_bytes(),
         room=_room(schedule),
         backlog={source: count for source, count in schedule.holds().items() if count},
-        instances=_instances(schedule),
+        instances=list(schedule.instances()),
         gates=schedule.gate_tallies(now_ms),
         exhausted=exhausted,
         missing=read_missing(schedule, now_ms),
@@ -170,10 +170,6 @@ def _tallies(schedule: ScheduleView, row_filter: RowFilter) -> list[Tally]:
         for tally in tallies
     ]
     return [tally for tally in counted if tally.count]
-
-
-def _instances(schedule: ScheduleView) -> list[InstanceView]:
-    return list(schedule.instances())
 
 
 _EXHAUSTED_AFTER: Final = "exhausted-"
@@ -280,16 +276,19 @@ def is_row_number(reference: str) -> bool:
     return reference.isascii() and reference.isdecimal() and len(reference) <= _DIGITS_MAX
 
 
+def filter_named(reference: str) -> RowFilter:
+    """Return the filter of the rows that a row number or a redelivery id names."""
+    if is_row_number(reference):
+        return RowFilter(ids=(int(reference),))
+    return RowFilter(redelivery_id=reference)
+
+
 def row_named(schedule: ScheduleView, reference: str) -> RowView | None:
     """Return where a message waits, by row number or redelivery id; None = nowhere."""
-    if is_row_number(reference):
-        rows = schedule.list_rows(RowFilter(ids=(int(reference),)), 1)
-    else:
-        rows = schedule.list_rows(RowFilter(redelivery_id=reference), 1)
-    return next(iter(rows), None)
+    return next(iter(schedule.list_rows(filter_named(reference), 1)), None)
 
 
 def _first_ids(schedule: ScheduleView, uid: str, row_id: int) -> list[str]:
     """Return what a message may be called whose first row had this number."""
-    uids = dict.fromkeys([uid, *(instance.uid for instance in _instances(schedule))])
+    uids = dict.fromkeys([uid, *(instance.uid for instance in schedule.instances())])
     return [first_redelivery_id(one, row_id) for one in uids]

@@ -10,6 +10,7 @@ from amqsidecar.messages.fields import OpenMessage
 from amqsidecar.messages.kept_message import chosen_properties
 from amqsidecar.model.operation import Action, Selection
 from amqsidecar.model.schedule import RowFilter, RowState, RowView
+from amqsidecar.operations.browse import filter_named
 from amqsidecar.schedule import ScheduleView
 
 NEEDED_STATES: Final = {
@@ -23,8 +24,6 @@ IDS_MAX: Final = 100_000
 """Maximum messages of one operation that are selected by their numbers; it holds them."""
 
 _ROWS_OF_ONE_MESSAGE = 2_000
-_DIGITS_MAX = 18
-"""Of a row number; a store has no more."""
 
 
 def narrow(action: Action, row_filter: RowFilter) -> RowFilter:
@@ -77,10 +76,7 @@ def resolve(schedule: ScheduleView, references: Iterable[str]) -> tuple[tuple[in
     ids: dict[int, None] = {}
     unknown = []
     for reference in references:
-        if reference.isascii() and reference.isdigit() and len(reference) <= _DIGITS_MAX:
-            rows = schedule.list_rows(RowFilter(ids=(int(reference),)), 1)
-        else:
-            rows = schedule.list_rows(RowFilter(redelivery_id=reference), _ROWS_OF_ONE_MESSAGE)
+        rows = schedule.list_rows(filter_named(reference), _ROWS_OF_ONE_MESSAGE)
         ids.update((row.id, None) for row in rows)
         if not rows:
             unknown.append(reference)

@@ -729,9 +729,7 @@ def test_a_schedule_without_a_sidecar_comes_with_the_way_to_end_it(tmp_path: Pat
         [token] = page_of(client, "/").xpath("//li[contains(., 'Another schedule')]")
         assert "amqsidecar.token.old" in text_of(token)
         [link] = token.xpath(".//a/@href")
-        place = link.partition("#")[2]
-        runbooks = html.document_fromstring(client.get(link).content)
-        assert "Orphaned" in text_of(runbooks.xpath(f"//*[@id='{place}']")[0])
+        assert f'<h2 id="{link.partition("#")[2]}">' in client.get(link).text
 
 
 def test_an_operation_shows_how_many_of_its_messages_were_consumed(tmp_path: Path) -> None:

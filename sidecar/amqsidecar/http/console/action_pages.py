@@ -12,6 +12,7 @@ from starlette.routing import BaseRoute
 from amqsidecar.http.console.command import command_of
 from amqsidecar.http.console.console import Console, PageMissing
 from amqsidecar.http.console.described import ACTIONS, describe, describe_bounds
+from amqsidecar.http.console.operation_pages import whole_number
 from amqsidecar.http.console.query import MessageQuery, QueryError, bounded
 from amqsidecar.http.console.templating import moment
 from amqsidecar.http.guard import caller_of
@@ -143,7 +144,7 @@ def _careful(how: str) -> dict[str, str]:
 
 
 def _wish(action: Action, selection: Selection, form: Mapping[str, str], actor: str) -> Wish:
-    expected, since = _number(form, "expected"), form.get("since", "")
+    expected = _number(form, "expected")
     return Wish(
         action=action,
         selection=selection,
@@ -152,7 +153,7 @@ def _wish(action: Action, selection: Selection, form: Mapping[str, str], actor: 
         pace=_pace(form),
         target=form.get("target", "").strip() or None,
         expected=None if expected is None else int(expected),
-        since=int(since) if since.isascii() and since.isdecimal() and len(since) < 18 else None,
+        since=whole_number(form.get("since")),
     )
 
 

@@ -24,6 +24,7 @@ from amqsidecar.model.operation import (
 )
 from amqsidecar.operations import operate
 from amqsidecar.operations.act import ActionRefused
+from amqsidecar.operations.browse import is_row_number
 from amqsidecar.operations.progress import Progress, read_progress
 
 LIMIT: Final = 30
@@ -168,8 +169,7 @@ def _share_done(operation: Operation) -> float:
 
 def whole_number(text: str | None) -> int | None:
     """Return the number in a text; None = it is not the number of an operation."""
-    is_whole = text is not None and text.isascii() and text.isdecimal() and len(text) <= 18
-    return int(text) if text is not None and is_whole else None
+    return int(text) if text is not None and is_row_number(text) else None
 
 
 def outcome_of(text: str | None) -> OutcomeKind | None:
