@@ -58,7 +58,12 @@ def opened_page(browser: Browser, address: str, **options: Any) -> Iterator[Page
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on(
         "console",
-        lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None,
+        lambda said: (
+            # Why: a form that was refused comes back with its problem.
+            complaints.append(said.text)
+            if said.type in ("error", "warning") and "status of 422" not in said.text
+            else None
+        ),
     )
     page.on(
         "requestfailed",
