@@ -722,10 +722,7 @@ def test_an_operation_takes_exactly_the_oldest_and_one_of_each_message_id(tmp_pa
 def test_a_schedule_without_a_sidecar_comes_with_the_way_to_end_it(tmp_path: Path) -> None:
     path = tmp_path / "schedule.db"
     open_store(path).close()
-    with (
-        running_console(path, sidecar_status=sick_status) as address,
-        web_client(address) as client,
-    ):
+    with console_client(path, sidecar_status=sick_status) as client:
         [token] = page_of(client, "/").xpath("//li[contains(., 'Another schedule')]")
         assert "amqsidecar.token.old" in text_of(token)
         [link] = token.xpath(".//a/@href")
@@ -737,7 +734,7 @@ def test_an_operation_shows_how_many_of_its_messages_were_consumed(tmp_path: Pat
     store = open_store(path)
     keep_night(store)
     store.close()
-    with running_console(path) as address, web_client(address) as client:
+    with console_client(path) as client:
         rows = page_of(client, "/operations").xpath("//tbody/tr")
         shown = {
             text_of(one.xpath("./th/a")[0]).partition(": ")[2].split()[0]: text_of(
