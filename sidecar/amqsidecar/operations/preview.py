@@ -376,8 +376,8 @@ def _notes(
     if lying:
         notes.append(
             f"{lying:,} of them are in their final dead-letter queue: the sidecar first takes them "
-            "out of it and reports any that are gone. The others stay in their place; over STOMP, "
-            "over AMQP from Classic, and over OpenWire for messages behind 128 MiB of others (or "
+            "out of it and reports any that are gone. The others stay in their place; in a queue "
+            "of Classic, for messages behind 128 MiB of others (over STOMP 64 MiB or 16,384; or "
             "more than the queue's memoryLimit), it takes the whole queue and puts the others back "
             "in order"
         )

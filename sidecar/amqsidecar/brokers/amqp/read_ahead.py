@@ -69,7 +69,7 @@ class ReadAhead:
                 continue
             in_hand = receiver.in_hand_count - held_back
             wanted = share - receiver.credit - in_hand
-            is_idle = in_hand == 0
+            is_idle = in_hand <= 0
             if wanted > 0 and (wanted * 4 >= share or is_idle):
                 credit = min(wanted, max(room, 1 if is_idle else 0))
                 if credit > 0:

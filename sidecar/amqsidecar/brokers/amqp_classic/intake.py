@@ -9,8 +9,9 @@ from collections.abc import Mapping
 
 from amqsidecar.broker import Delivery
 from amqsidecar.brokers.amqp.connection import AmqpConnection
-from amqsidecar.brokers.amqp.links import AmqpDelivery, Receiver
+from amqsidecar.brokers.amqp.links import Receiver
 from amqsidecar.brokers.amqp.read_ahead import AheadIntake
+from amqsidecar.brokers.classic.choice import MessageChoice
 from amqsidecar.errors import UndecodableMessage
 from amqsidecar.formats.amqp_classic_message import (
     damage,
@@ -54,19 +55,25 @@ class _Subscription:
 
     Attributes:
         origin: where its messages died.
-        set_aside: what is held back from the engine.
-        reasons: why, and how many of them.
+        choice: others than the chosen messages stay in hand.
+        reasons: why messages are held back from the engine, and how many of them.
     """
 
-    def __init__(self, receiver: Receiver, origin: Destination | None) -> None:
+    def __init__(
+        self, receiver: Receiver, origin: Destination | None, choice: MessageChoice
+    ) -> None:
         self.receiver = receiver
         self.origin = origin
-        self.set_aside: list[AmqpDelivery] = []
+        self.choice = choice
         self.reasons: Counter[str] = Counter()
 
 
 class ClassicIntake(AheadIntake):
-    """The receivers of a link, one per dead-letter queue."""
+    """The receivers of a link, one per dead-letter queue.
+
+    Attributes:
+        chosen: redelivery ids of messages, by the queues of which these alone are read.
+    """
 
     def __init__(
         self,
@@ -81,6 +88,7 @@ class ClassicIntake(AheadIntake):
         self._may_damage = Loss.BODY_TYPE in allowed_losses
         self._subscriptions: dict[Destination, _Subscription] = {}
         super().__init__(connection)
+        self.chosen: Mapping[Destination, frozenset[str]] = {}
         self._nudge_at_s = 0.0
 
     def read_from(
@@ -97,8 +105,9 @@ class ClassicIntake(AheadIntake):
             self._retire(self._subscriptions.pop(queue))
         for queue, subscription in list(self._subscriptions.items()):
             subscription.origin = queues[queue]
-            if subscription.receiver.refusal is not None:
-                # Why: the broker has closed it, such as when the queue was deleted.
+            is_other = subscription.choice.ids != self.chosen.get(queue, frozenset())
+            if is_other or subscription.receiver.refusal is not None:
+                # Why a refusal: the broker has closed it, such as when the queue was deleted.
                 self._retire(self._subscriptions.pop(queue))
         for queue, origin in queues.items():
             if queue not in self._subscriptions:
@@ -108,7 +117,9 @@ class ClassicIntake(AheadIntake):
                     str(queue),
                     selector=NATIVE_ONLY if self._is_native_wire else "",
                 )
-                self._subscriptions[queue] = _Subscription(receiver, origin)
+                self._subscriptions[queue] = _Subscription(
+                    receiver, origin, MessageChoice(self.chosen.get(queue, ()))
+                )
         waiting = [subscription.receiver for subscription in self._subscriptions.values()]
         self._connection.run_until(lambda: all(receiver.is_answered for receiver in waiting))
         # Why: a refused attach is answered first and closed a moment later.
@@ -126,9 +137,18 @@ class ClassicIntake(AheadIntake):
         """The queues that are read."""
         return tuple(self._subscriptions)
 
+    def reading(self, queue: Destination) -> tuple[MessageChoice, int] | None:
+        """Return the choice in a queue and how many in hand did not pass; None = it is not read."""
+        subscription = self._subscriptions.get(queue)
+        if subscription is None:
+            return None
+        choice = subscription.choice
+        return choice, subscription.receiver.in_hand_count - choice.passed
+
     def _retire(self, subscription: _Subscription) -> None:
         """Stop reading; delivered messages can still be accepted."""
-        self._ahead.retire(subscription.receiver, len(subscription.set_aside))
+        held_back = subscription.reasons.total() + subscription.choice.passed
+        self._ahead.retire(subscription.receiver, held_back)
 
     @property
     def has_arrived(self) -> bool:
@@ -149,12 +169,12 @@ class ClassicIntake(AheadIntake):
                 self._ahead.note_size(in_hand.size_bytes)
                 provenance = self._read(message, queue, subscription.origin, now_ms)
                 if isinstance(provenance, str):
-                    subscription.set_aside.append(in_hand)
                     subscription.reasons[provenance] += 1
-                    had_set_aside = True
+                elif subscription.choice.takes(provenance.redelivery_id, len(message)):
+                    self._ahead.hand_over(in_hand)
+                    deliveries.append(Delivery(in_hand, queue, message, provenance, self._encoding))
                     continue
-                self._ahead.hand_over(in_hand)
-                deliveries.append(Delivery(in_hand, queue, message, provenance, self._encoding))
+                had_set_aside = True
         if had_set_aside:
             self.top_up()
         return deliveries
@@ -180,10 +200,15 @@ class ClassicIntake(AheadIntake):
             return NOT_CONVERTIBLE
 
     def top_up(self) -> None:
-        """Grant the broker as many messages as prefetch and held bytes allow."""
+        """Grant the broker as many messages as prefetch and held bytes allow.
+
+        Quirk (Classic): once a receiver has used all its credit, the broker takes as many messages
+        as are in hand off the next grants. So those held back count twice.
+        """
         self._ahead.top_up(
-            (subscription.receiver, min(len(subscription.set_aside), _SET_ASIDE_MAX))
-            for subscription in self._subscriptions.values()
+            (one.receiver, 2 * (min(one.reasons.total(), _SET_ASIDE_MAX) + one.choice.passed))
+            for one in self._subscriptions.values()
+            if not one.choice.is_at_its_reach
         )
 
     def nudge(self) -> None:
@@ -216,7 +241,7 @@ class ClassicIntake(AheadIntake):
                 reason,
                 count,
                 MEANINGS[reason],
-                at_least=len(subscription.set_aside) >= _SET_ASIDE_MAX,
+                at_least=subscription.reasons.total() >= _SET_ASIDE_MAX,
             )
             for queue, subscription in self._subscriptions.items()
             for reason, count in subscription.reasons.items()

@@ -196,6 +196,7 @@ class AmqpClassicLook(ClassicSession):
         self, connection: AmqpConnection, parts: AmqpParts, settings: AmqpClassicSettings
     ) -> None:
         """Look over a connection that is open."""
+        self.features = Features(preferred_batch=BATCH)
         self._connection = connection
         self._parts = parts
         self._settings: AmqpClassicSettings = settings
@@ -209,11 +210,6 @@ class AmqpClassicLook(ClassicSession):
         version = self._connection.remote_properties().get("version", "")
         encoding = NATIVE if is_native_wire else MAPPED
         return BrokerDescription(BrokerKind.CLASSIC, version, (encoding,))
-
-    @property
-    def features(self) -> Features:
-        """The optional features of this wire."""
-        return Features(preferred_batch=BATCH)
 
     def close(self) -> None:
         """Give everything in hand back without counting it as a failure, then disconnect."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from amqsidecar.broker import Delivery, IntakeQueue, Resend
+from amqsidecar.broker import Delivery, Features, IntakeQueue, Resend
 from amqsidecar.brokers.amqp.browser import Browser
 from amqsidecar.brokers.amqp.connection import AmqpConnection
 from amqsidecar.brokers.amqp.cycle import AmqpCycle, AmqpTools
@@ -16,6 +16,7 @@ from amqsidecar.brokers.amqp_classic.intake import MEANINGS, NOT_AMQP_MADE, OTHE
 from amqsidecar.brokers.amqp_classic.look import BATCH, AmqpClassicLook, AmqpClassicSettings
 from amqsidecar.brokers.amqp_classic.probe import Transformer, find_transformer
 from amqsidecar.brokers.amqp_classic.watch import NO_ORIGIN, ClassicWatch
+from amqsidecar.brokers.classic.choice import ClassicChoices, chosen_ids
 from amqsidecar.brokers.classic.queues import COUNT_MAX, is_wildcard
 from amqsidecar.brokers.token_queue import TokenQueue
 from amqsidecar.errors import (
@@ -117,6 +118,8 @@ class AmqpClassicTake(AmqpClassicLook):
                 allowed_losses=settings.allowed_losses,
             )
         )
+        chosen = ClassicChoices(self._intake.reading, self.queue_counters)
+        self.features = Features(preferred_batch=BATCH, choosing=chosen)
         coordinator.declare_ahead()
 
     def attach(self, queues: Sequence[IntakeQueue], prefetch: int) -> None:
@@ -149,6 +152,7 @@ class AmqpClassicTake(AmqpClassicLook):
                 raise QueueRefused.all_of(refused)
             raise BrokerRefused(next(iter(refused.values())))
         self._named, self._prefetch = named, prefetch
+        self._intake.chosen = chosen_ids(queues)
         self._watch.follow(wildcards)
         self._read()
         refused = {

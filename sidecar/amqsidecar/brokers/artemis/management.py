@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from amqsidecar.broker import IntakeQueue
-from amqsidecar.brokers.selectors import of_redelivery_ids
+from amqsidecar.brokers.selectors import both, of_redelivery_ids
 from amqsidecar.errors import BrokerRefused, DiscoveryRefused, StoreUnavailable
 from amqsidecar.model.destination import Destination
 
@@ -427,11 +427,18 @@ class ChosenMessages:
         """Ask over this management."""
         self._management = management
 
-    def holds_chosen(self, queue: Destination, redelivery_ids: Collection[str]) -> bool:
+    def holds_chosen(
+        self, queue: Destination, redelivery_ids: Collection[str], selector: str = ""
+    ) -> bool:
         """Return whether a queue holds a message of these ids that is not handed out.
 
         Quirk (Artemis 2.44): `countMessages` with a filter looks at the first 200 messages only; a
         browse by page looks at all.
+
+        Args:
+            queue: that is asked about.
+            redelivery_ids: of the chosen messages.
+            selector: which of them count; "" = all.
 
         Raises:
             BrokerRefused: this user may not ask.
@@ -442,7 +449,7 @@ class ChosenMessages:
             [
                 # Why: the broker requeues what is given back in another thread.
                 of_queue(queue, "flushExecutor"),
-                of_queue(queue, "browse", 1, 1, of_redelivery_ids(redelivery_ids)),
+                of_queue(queue, "browse", 1, 1, both(of_redelivery_ids(redelivery_ids), selector)),
             ]
         )
         return answer.is_ok and any(answer.value.values())

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 
-from amqsidecar.broker import IntakeQueue, Resend
+from amqsidecar.broker import Features, IntakeQueue, Resend
 from amqsidecar.brokers.classic.consumers import ClassicConsumers
 from amqsidecar.brokers.classic.foreign_tokens import BrowsedToken, find_foreign_tokens
 from amqsidecar.brokers.classic.link_settings import ClassicLinkSettings
@@ -25,6 +25,7 @@ from amqsidecar.policy.selector import UNKNOWN, PropertyOf
 class ClassicSession(ABC):
     """What every wire to Classic answers alike; see `broker.LookSession`."""
 
+    features: Features
     _settings: ClassicLinkSettings
 
     @property

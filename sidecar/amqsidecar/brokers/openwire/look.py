@@ -215,12 +215,8 @@ class OpenWireLook(ListingSession):
         consumers = OpenWireConsumers(connection, settings.clock)
         watch = OpenWireQueueWatch(consumers, settings.final_suffix)
         super().__init__(consumers, watch, settings)
+        self.features = Features(deaths=self, listing=self)
         self._encoder = OpenWireResendEncoder(connection.connection, settings.keeps_non_persistent)
-
-    @property
-    def features(self) -> Features:
-        """The optional features of this wire."""
-        return Features(deaths=self, listing=self)
 
     def close(self) -> None:
         """Give everything back uncounted and disconnect; never raises, safe to call twice."""

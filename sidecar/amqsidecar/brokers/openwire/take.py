@@ -1,6 +1,6 @@
 """A session over OpenWire on ActiveMQ Classic with a token."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -12,6 +12,7 @@ from amqsidecar.broker import (
     IntakeQueue,
     Resend,
 )
+from amqsidecar.brokers.classic.choice import ClassicChoices, chosen_ids
 from amqsidecar.brokers.classic.link_settings import ClassicLinkSettings
 from amqsidecar.brokers.classic.token import PREFETCH, ClassicTokenWire
 from amqsidecar.brokers.classic.wildcards import WildcardIntake
@@ -148,6 +149,8 @@ class OpenWireTake(OpenWireLook):
             BrokerRefused: the token queue can't be read.
         """
         super().__init__(connection, settings)
+        chosen = ClassicChoices(self._consumers.reading, self.queue_counters)
+        self.features = Features(background=self, choosing=chosen, deaths=self, listing=self)
         self._token_queue = token_queue
         self._crash_point = settings.crash_point
         self._sending: Sequence[Resend] = ()
@@ -170,11 +173,6 @@ class OpenWireTake(OpenWireLook):
         self.token = TokenQueue(self._token_wire, str(token_queue))
         connection.silence.ask = self._find_full
 
-    @property
-    def features(self) -> Features:
-        """The optional features of this wire."""
-        return Features(background=self, choosing=self, deaths=self, listing=self)
-
     def close(self) -> None:
         """Give everything back uncounted and disconnect; never raises, safe to call twice."""
         self.ahead.forget()
@@ -186,7 +184,7 @@ class OpenWireTake(OpenWireLook):
 
     def attach(self, queues: Sequence[IntakeQueue], prefetch: int) -> None:
         """Read from these queues only, and of some the chosen messages only."""
-        self._consumers.chosen = {one.destination: frozenset(one.redelivery_ids) for one in queues}
+        self._consumers.chosen = chosen_ids(queues)
         self._wildcards.attach(queues, prefetch)
 
     def queue_names(self) -> tuple[str, ...]:
@@ -200,21 +198,6 @@ class OpenWireTake(OpenWireLook):
     def left_behind(self) -> tuple[LeftBehind, ...]:
         """Return queues that a wildcard stands for and that can't be read."""
         return self._wildcards.left_behind()
-
-    def holds_chosen(self, queue: Destination, redelivery_ids: Collection[str]) -> bool | None:
-        """Return whether a queue may hold a message of these ids that did not arrive.
-
-        Why not by a browse: it ends where the broker's memory ends, as the consumer did.
-        """
-        del redelivery_ids
-        reader = self._consumers.reader(queue)
-        if reader is None or reader.in_hand or reader.choice.is_moving():
-            return True
-        counters = self.queue_counters([queue]).get(queue)
-        is_counted = counters is not None and counters.acknowledged is not None
-        if counters is None or (reader.choice.passed and not is_counted):
-            return None
-        return None if counters.depth != reader.choice.passed else False
 
     def queues_read(self) -> tuple[Destination, ...]:
         """Return the queues that are read now, each by name."""

@@ -16,7 +16,6 @@ from amqsidecar.brokers.stomp_artemis.selection import (
     ListedMessage,
     only,
     read_list,
-    readable,
     without,
 )
 from amqsidecar.brokers.stomp_artemis.subscriptions import (
@@ -112,6 +111,9 @@ class StompCoreFetcher:
 
     def _look_into(self, subscription: ArtemisSubscription) -> None:
         left = self._left.setdefault(subscription.name, UnreadQueue())
+        if subscription.queue.selector:
+            self._count_waiting(subscription, left)
+            return
         left.too_large = self._count(subscription, TOO_LARGE_BY_STOMP) or 0
         if subscription.excluded:
             left.forged = (
@@ -185,8 +187,7 @@ class StompCoreFetcher:
     def _count_waiting(self, subscription: ArtemisSubscription, left: UnreadQueue) -> None:
         before, left.waiting = left.waiting, 0
         if not self._subscriptions.held(subscription):
-            selected = readable(subscription.excluded, subscription.wanted.values())
-            left.waiting = self._count(subscription, selected) or 0
+            left.waiting = self._count(subscription, subscription.selector) or 0
         left.withheld = min(before, left.waiting)
 
     def _count_unlisted(

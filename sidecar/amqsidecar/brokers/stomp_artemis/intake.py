@@ -73,8 +73,9 @@ class StompArtemisIntake:
         self._prefetch = prefetch
         self._connection.waiting.expect(len(queues), prefetch)
         self._subscriptions.share = max(1, prefetch // max(1, len(queues)))
+        tried = {one.destination for one in known}
         for queue in queues:
-            if queue not in known:
+            if queue.destination not in tried:
                 self._try(queue)
         for subscription in self._subscriptions.attached:
             if subscription.queue not in queues:

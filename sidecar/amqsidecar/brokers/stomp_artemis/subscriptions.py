@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from amqsidecar.broker import IntakeQueue
 from amqsidecar.brokers.artemis.management import ArtemisQuestions
+from amqsidecar.brokers.selectors import both
 from amqsidecar.brokers.stomp.connection import StompConnection
 from amqsidecar.brokers.stomp_artemis.selection import ListedMessage, readable
 from amqsidecar.formats.payload import Footprint
@@ -88,6 +89,11 @@ class ArtemisSubscription:
     def name(self) -> str:
         """Name of the queue."""
         return self.queue.destination.name
+
+    @property
+    def selector(self) -> str:
+        """Selector of what is read."""
+        return both(readable(self.excluded, self.wanted.values()), self.queue.selector)
 
 
 class ArtemisSubscriptions:
@@ -199,9 +205,9 @@ class ArtemisSubscriptions:
     def _subscribe(self, subscription: ArtemisSubscription) -> None:
         subscription.id = f"{_NAME}{next(self._numbers)}"
         self._by_id[subscription.id] = subscription
-        selector = readable(subscription.excluded, subscription.wanted.values())
         self._connection.send(
-            "SUBSCRIBE", self.headers(subscription.queue, subscription.id, selector)
+            "SUBSCRIBE",
+            self.headers(subscription.queue, subscription.id, subscription.selector),
         )
 
     def _unsubscribe(self, subscription: ArtemisSubscription) -> None:

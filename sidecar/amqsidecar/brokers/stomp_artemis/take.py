@@ -1,18 +1,20 @@
 """What a link to Artemis over STOMP can do that was opened with a token."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
 from typing_extensions import override
 
-from amqsidecar.broker import Delivery, IntakeQueue, Resend
+from amqsidecar.broker import Delivery, Features, IntakeQueue, Resend
 from amqsidecar.brokers.artemis import queue_watch
 from amqsidecar.brokers.artemis.left_behind import StuckToken
+from amqsidecar.brokers.artemis.management import ChosenMessages, selected
 from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection
 from amqsidecar.brokers.stomp_artemis.intake import StompArtemisIntake
 from amqsidecar.brokers.stomp_artemis.look import SLICE_S, StompArtemisLook
 from amqsidecar.brokers.stomp_artemis.management import StompArtemisSettings
+from amqsidecar.brokers.stomp_artemis.selection import MADE_BY_OTHERS
 from amqsidecar.brokers.stomp_artemis.token import StompTokenWire
 from amqsidecar.brokers.stomp_artemis.transaction import Transactions
 from amqsidecar.brokers.token import Token
@@ -140,6 +142,7 @@ class StompArtemisTake(StompArtemisLook):
         self._crash_point = settings.crash_point
         self._read: tuple[Destination, ...] = ()
         self._notifications = StompNotifications(settings.connect)
+        self._chosen = ChosenMessages(self._management)
         self._stuck_token = StuckToken(self._management, queue(token_queue))
         self._intake = StompArtemisIntake(self._connection, settings, self._management)
         try:
@@ -171,12 +174,26 @@ class StompArtemisTake(StompArtemisLook):
         self._management.close()
         self._notifications.close()
 
+    @property
+    def features(self) -> Features:
+        """The optional features of this wire."""
+        return Features(choosing=self, settings=self)
+
+    def holds_chosen(self, queue: Destination, redelivery_ids: Collection[str]) -> bool | None:
+        """Return whether a queue holds a message of these ids that is not handed out.
+
+        None where other clients made it: those are found only while the whole queue is read.
+        """
+        if self._chosen.holds_chosen(queue, redelivery_ids, MADE_BY_OTHERS):
+            return None
+        return self._chosen.holds_chosen(queue, redelivery_ids)
+
     def attach(self, queues: Sequence[IntakeQueue], prefetch: int) -> None:
         """Read from these queues from now on, and only from these; may be called again."""
         self._routes.set_intake(queues)
         # Why first: a queue that is created meanwhile is reported.
         self._notifications.begin()
-        self._intake.attach(queues, prefetch)
+        self._intake.attach([selected(one) for one in queues], prefetch)
         self._read = tuple(queue.destination for queue in queues)
 
     def left_behind(self) -> tuple[LeftBehind, ...]:

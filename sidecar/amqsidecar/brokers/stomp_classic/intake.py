@@ -9,7 +9,8 @@ What would lose something by being taken stays unacknowledged in hand. The broke
 the prefetch, so that a subscription with many of them is replaced with room for as many more.
 
 A prefetch is fixed when a subscription is made, and it counts messages. It is small until the size
-of some is known; then the subscription is replaced as soon as nothing of it is in hand.
+of some is known; then the subscription is replaced as soon as nothing of it is in hand. So it is
+when others than the chosen messages (`classic.choice`) have used it up.
 """
 
 from collections import Counter, defaultdict, deque
@@ -20,6 +21,7 @@ from functools import partial
 import msgspec
 
 from amqsidecar.broker import Delivery
+from amqsidecar.brokers.classic.choice import MessageChoice
 from amqsidecar.brokers.connection.message_sizes import TAKEN_BYTES_MAX, MessageSizes
 from amqsidecar.brokers.connection.waiting_messages import WaitingMessages
 from amqsidecar.brokers.stomp.connection import FrameRefused
@@ -87,6 +89,8 @@ LIE = (
 )
 # Bound: bytes that are handed over ahead, over all queues, estimated from mean sizes.
 _AHEAD_BYTES_MAX = 64 * 1024 * 1024
+# Bound: each takes a few KiB while it waits for us, more than it has bytes (`WaitingMessages`).
+_PASSED_MAX = 1 << 14
 
 
 class IntakeLimits(msgspec.Struct, frozen=True):
@@ -124,7 +128,8 @@ class Subscription:
         name: its id.
         prefetch: messages that the broker hands over ahead of their acks.
         is_ended: the broker has everything back.
-        spare: the part of the prefetch that is meant for messages that are held.
+        spare: the part of the prefetch that is meant for messages that are held or pass.
+        choice: others than the chosen messages stay in hand.
         in_hand: deliveries that were returned and not accepted.
         held: reasons why messages in hand can't be taken, by message id.
         unproven: what can be taken and was not asked about yet.
@@ -132,10 +137,15 @@ class Subscription:
     """
 
     def __init__(
-        self, prefetch: int, spare: int, subscribe: Callable[["Subscription"], bytes]
+        self,
+        prefetch: int,
+        spare: int,
+        choice: MessageChoice,
+        subscribe: Callable[["Subscription"], bytes],
     ) -> None:
         self.prefetch = prefetch
         self.spare = spare
+        self.choice = choice
         self.is_ended = False
         self.in_hand = 0
         self.held: dict[bytes, str] = {}
@@ -186,6 +196,7 @@ class QueueReader:
         self._prefetch = 1
         self._queue_count = 1
         self._share = 0
+        self._chosen: frozenset[str] = frozenset()
         # At most one, which is read; what is in hand of the others is acknowledged over them.
         self._current: list[Subscription] = []
         self._retired: list[Subscription] = []
@@ -209,8 +220,20 @@ class QueueReader:
         """Whether as many messages are held as the broker hands over."""
         return any(len(one.held) >= one.prefetch for one in self._current)
 
-    def read(self, prefetch: int, queue_count: int) -> None:
+    def reading(self) -> tuple[MessageChoice, int] | None:
+        """Return the choice and how many in hand did not pass; None = the queue is not read."""
+        for one in self._current:
+            unread = len(one.held) + len(one.unproven) + len(one.proven)
+            return one.choice, self.in_hand + unread
+        return None
+
+    def read(self, prefetch: int, queue_count: int, chosen: frozenset[str]) -> None:
         """Read with this queue's share of the prefetch over all queues, less for large messages.
+
+        Args:
+            prefetch: over all queues.
+            queue_count: of queues.
+            chosen: redelivery ids of the messages that are read; empty = all.
 
         Raises:
             FrameRefused: the broker does not allow it.
@@ -220,8 +243,11 @@ class QueueReader:
         self._selector = selectors.takes(self._rules.allowed_losses, unreadable)
         is_more = prefetch // queue_count > self._prefetch // self._queue_count
         self._prefetch, self._queue_count = prefetch, queue_count
+        is_other, self._chosen = chosen != self._chosen, chosen
         self._adapt()
-        if is_more and any(one.in_hand and not self._is_right(one) for one in self._current):
+        if is_other or (
+            is_more and any(one.in_hand and not self._is_right(one) for one in self._current)
+        ):
             self._retired += self._current
             self._current = []
         self.mend()
@@ -239,9 +265,11 @@ class QueueReader:
         if self.is_leaving:
             self._current = [one for one in self._current if not self._end(one)]
         elif not any(map(self._is_right, self._current)):
-            held = min(sum(self.held().values()), HELD_MAX)
+            # Why four times: then few subscriptions reach far, and none further than it must.
+            kept = sum(len(one.held) + 4 * one.choice.passed for one in self._current)
+            spare = min(kept, self._spare_max)
             self._current = [one for one in self._current if not self._end(one)]
-            self._current.append(self._begin(held))
+            self._current.append(self._begin(spare))
 
     def drop(self) -> None:
         """End all subscriptions, whatever is in hand."""
@@ -252,8 +280,13 @@ class QueueReader:
         self._current, self._retired = [], []
 
     def _is_right(self, one: Subscription) -> bool:
-        is_roomy = one.prefetch - len(one.held) >= self._share / 2 or one.spare >= HELD_MAX
+        room = one.prefetch - len(one.held) - one.choice.passed
+        is_roomy = room >= self._share / 2 or one.spare >= self._spare_max
         return is_roomy and one.prefetch - one.spare == self._share
+
+    @property
+    def _spare_max(self) -> int:
+        return self._sizes.ahead(_PASSED_MAX) if self._chosen else HELD_MAX
 
     def _adapt(self) -> None:
         """Adapt the number of deliveries ahead to the sizes of messages."""
@@ -270,10 +303,11 @@ class QueueReader:
             one.forget(self._consumers.connection.waiting)
         return one.is_ended
 
-    def _begin(self, held: int) -> Subscription:
+    def _begin(self, spare: int) -> Subscription:
         return Subscription(
-            self._share + held,
-            held,
+            self._share + spare,
+            spare,
+            MessageChoice(self._chosen),
             lambda one: self._consumers.add(
                 self.destination, one.prefetch, partial(self._take, one), selector=self._selector
             ),
@@ -282,6 +316,10 @@ class QueueReader:
     def _take(self, one: Subscription, frame: Frame) -> None:
         self._sizes.note(len(frame.payload))
         message = shown(frame)
+        if one.choice.ids:
+            told = provenance(message, self.destination, message.origin, self._clock.now_ms())
+            if not one.choice.takes(told.redelivery_id, len(frame.payload)):
+                return
         reason = lost_by_taking(message, utf8_is_modified=self._rules.utf8_is_modified)
         if reason is None or reason in self._rules.allowed_losses:
             one.unproven.append(message)
@@ -356,7 +394,11 @@ def in_hand(deliveries: Sequence[Delivery]) -> list[AckHandle]:
 
 
 class StompClassicIntake:
-    """All dead-letter queues that are read."""
+    """All dead-letter queues that are read.
+
+    Attributes:
+        chosen: redelivery ids of messages, by the queues of which these alone are read.
+    """
 
     def __init__(
         self, make_reader: Callable[[Destination], QueueReader], waiting: WaitingMessages
@@ -364,6 +406,7 @@ class StompClassicIntake:
         self._make_reader = make_reader
         self._waiting = waiting
         self._readers: dict[Destination, QueueReader] = {}
+        self.chosen: Mapping[Destination, frozenset[str]] = {}
 
     def read_from(
         self, destinations: Iterable[Destination], prefetch: int
@@ -385,7 +428,7 @@ class StompClassicIntake:
             reader = self._readers.get(destination) or self._make_reader(destination)
             self._readers[destination] = reader
             try:
-                reader.read(prefetch, len(wanted))
+                reader.read(prefetch, len(wanted), self.chosen.get(destination, frozenset()))
             except FrameRefused as cause:
                 refused[destination] = str(cause)
                 self.drop(destination)
@@ -411,6 +454,11 @@ class StompClassicIntake:
                 raise _refused(destination, cause) from cause
             if reader.is_leaving and not reader.in_hand:
                 del self._readers[destination]
+
+    def reading(self, queue: Destination) -> tuple[MessageChoice, int] | None:
+        """Return the choice in a queue and how many in hand did not pass; None = it is not read."""
+        found = (one.reading() for one in self.readers if one.destination == queue)
+        return next(found, None)
 
     @property
     def readers(self) -> tuple[QueueReader, ...]:

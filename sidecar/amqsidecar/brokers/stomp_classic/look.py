@@ -187,17 +187,13 @@ class StompClassicLook(ListingSession):
         self.description = BrokerDescription(BrokerKind.CLASSIC, version, (ENCODING,))
         consumers = StompSubscriptions(connection, settings.clock)
         super().__init__(consumers, StompQueueWatch(consumers, settings.final_suffix), settings)
+        self.features = Features(preferred_batch=BATCH, listing=self)
         self._is_closed = False
         self._endpoint = settings.endpoint
         self._rules = IntakeLimits(
             settings.allowed_losses, dict(settings.unreadable), _writes_modified_utf8(version)
         )
         self._left = Leftovers(consumers, self._rules)
-
-    @property
-    def features(self) -> Features:
-        """The optional features of this wire."""
-        return Features(preferred_batch=BATCH, listing=self)
 
     def close(self) -> None:
         """Give everything back and disconnect; never raises, safe to call twice.

@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 from typing_extensions import override
 
-from amqsidecar.broker import Delivery, IntakeQueue, Resend
+from amqsidecar.broker import Delivery, Features, IntakeQueue, Resend
+from amqsidecar.brokers.classic.choice import ClassicChoices, chosen_ids
 from amqsidecar.brokers.classic.token import PREFETCH, ClassicTokenWire
 from amqsidecar.brokers.classic.wildcards import WildcardIntake
 from amqsidecar.brokers.connection.refusal import raised_as
@@ -18,7 +19,7 @@ from amqsidecar.brokers.stomp_classic.intake import (
     StompClassicIntake,
     in_hand,
 )
-from amqsidecar.brokers.stomp_classic.look import StompClassicLook
+from amqsidecar.brokers.stomp_classic.look import BATCH, StompClassicLook
 from amqsidecar.brokers.stomp_classic.settings import StompClassicSettings
 from amqsidecar.brokers.stomp_classic.trials import StompClassicTrials
 from amqsidecar.brokers.token import Token
@@ -157,6 +158,8 @@ class StompClassicTake(StompClassicLook):
             lambda destination: QueueReader(destination, self._consumers, self._clock, rules),
             connection.waiting,
         )
+        chosen = ClassicChoices(self._intake.reading, self.queue_counters)
+        self.features = Features(preferred_batch=BATCH, choosing=chosen, listing=self)
         self._wildcards = WildcardIntake(
             self._queues,
             token_queue,
@@ -200,7 +203,8 @@ class StompClassicTake(StompClassicLook):
         self._rooms.give_up(self._connection, self._sending, self._takes, self._token_queue)
 
     def attach(self, queues: Sequence[IntakeQueue], prefetch: int) -> None:
-        """Read from these queues only; see `WildcardIntake.attach`."""
+        """Read from these queues only, and of some the chosen messages only."""
+        self._intake.chosen = chosen_ids(queues)
         self._wildcards.attach(queues, prefetch)
 
     def queue_names(self) -> tuple[str, ...]:
