@@ -63,11 +63,9 @@ def bench_plugin(broker: Broker, count: int, delay_ms: int = DELAY_MS) -> WholeC
     return _reject_and_take_back(application_peer(broker), count, delay_ms)
 
 
-def bench_sidecar(
-    broker: Broker, folder: Path, count: int, delay_ms: int = DELAY_MS, wire: str | None = None
-) -> WholeCycle:
+def bench_sidecar(broker: Broker, folder: Path, count: int, delay_ms: int = DELAY_MS) -> WholeCycle:
     run = folder / f"whole-{next(_numbers)}"
-    with measured_sidecar(run, broker, delay_ms=delay_ms, wire=wire) as sidecar:
+    with measured_sidecar(run, broker, delay_ms=delay_ms) as sidecar:
         sidecar.start()
         result = _reject_and_take_back(application_peer(broker), count, delay_ms)
         sidecar.stop()
