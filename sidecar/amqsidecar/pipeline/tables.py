@@ -60,7 +60,8 @@ def arrow_type(kind: DataType) -> pyarrow.DataType:
     """Return the type of a column of ours in Arrow, whatever the version of Spark."""
     match kind:
         case MapType():
-            return pyarrow.map_(arrow_type(kind.keyType), arrow_type(kind.valueType))
+            value = pyarrow.field("value", arrow_type(kind.valueType), kind.valueContainsNull)
+            return pyarrow.map_(arrow_type(kind.keyType), value)
         case _:
             return _ARROW[type(kind)]
 
