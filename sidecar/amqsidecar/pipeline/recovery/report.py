@@ -162,7 +162,7 @@ def _unseen_text(by_period: pandas.DataFrame) -> str:
     """Return that no share changed lately, and how much would not be seen."""
     sums = by_period.groupby(list(GROUP), dropna=False)[["resends", "recovered"]].sum()
     if len(sums):
-        most = sums.loc[sums["resends"].idxmax()]
+        most = sums.iloc[sums["resends"].argmax()]
         days = (by_period["begins_at"].max() - by_period["begins_at"].min()).days + 1
         least = least_jump(most["recovered"], most["resends"], ShareSeries(), HOURS * days)
         if least < 1:
