@@ -18,7 +18,7 @@ import java.util.regex.PatternSyntaxException;
  * "P hex" asks for a pattern. One line per pattern: "invalid INDEX REASON", or one digit per input
  * (1 match, 0 none, S stack overflow, T gave up after a number of characters read, X other).
  *
- * "unicode": prints the character tables of this Java (see amqsidecar/policy/java_unicode.py).
+ * "unicode": prints the character tables of this Java (see amqsidecar/policy/java_regex/unicode13.zlib).
  */
 public final class JavaRegexOracle {
     private static final long MAX_READS = 20_000_000L;

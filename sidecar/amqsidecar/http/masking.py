@@ -22,7 +22,7 @@ HIDDEN: Final = "this role may not see the content of messages (http.bodies)"
 
 _GROUPS: Final = frozenset({"cause_group", "former_group", "merged_into"})
 _TEXTS: Final = frozenset(
-    {"cause", "cause_contains", "contains", "reason", "said", "state_reason", "text"}
+    {"cause", "cause_contains", "consumer", "contains", "reason", "said", "state_reason", "text"}
 )
 """Fields of all structs and answers that senders, brokers and people write as they like."""
 

@@ -16,11 +16,13 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from amqsidecar.model.cause_groups import CauseGroups, own_group
 from amqsidecar.pipeline import tables
 from amqsidecar.pipeline.causes import tables as causes_tables
+from amqsidecar.pipeline.causes.report import _unseen_text
 from amqsidecar.pipeline.causes.tables import (
     DAY_MS,
     EXPIRED,
     HOUR_MS,
     NO_REASON,
+    ComparedTimes,
     cause_examples,
     cause_groups,
     cause_texts,
@@ -192,6 +194,17 @@ def test_what_is_new_goes_by_the_time_that_was_asked_for() -> None:
     for since_ms, expected in ((6, 6), (5, None)):
         seen = observation(5, 9 * DAY_MS, until_ms=None, new_since_ms=since_ms, days_max=7)
         assert seen.new_since_ms == expected
+
+
+@pytest.mark.parametrize(
+    ("new_since_ms", "begin"),
+    [(None, "No group changed by"), (DAY_MS, "No group is new, and none")],
+)
+def test_no_group_is_called_old_where_the_history_begins_later(
+    new_since_ms: int | None, begin: str
+) -> None:
+    seen = ComparedTimes(0, 9 * DAY_MS, 10 * DAY_MS, 7, new_since_ms)
+    assert _unseen_text([], seen).startswith(begin)
 
 
 def test_messages_without_a_cause_are_groups_of_their_own(spark: SparkSession) -> None:

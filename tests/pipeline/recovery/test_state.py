@@ -132,6 +132,7 @@ def test_runs_over_a_growing_journal_write_what_one_run_writes(
     refused("does not go with --state", "--since", UNTIL)
     for changed, said in (
         (content | {"version": "0.0.1"}, "of another version: 0.0.1"),
+        (content | {"format": 1}, "of another format: 1, not 2"),
         (content | {"events": "elsewhere"}, "of another history: elsewhere"),
         (content | {"kept": 1}, "is damaged"),
         (content | {"run": "run-gone"}, "is not whole"),

@@ -11,7 +11,7 @@ from amqsidecar.http.access import Role
 from amqsidecar.http.authentication.settings import Bodies
 from amqsidecar.http.console.common import SHOWN_MAX, common_values, read_common
 from amqsidecar.http.masking import Masking
-from amqsidecar.model.event import Received
+from amqsidecar.model.event import OutcomeProved, Received
 from amqsidecar.stores.sqlite.store import SqliteStore
 from support.web.console import console_client
 from support.web.console_store import dead, keep, open_store
@@ -108,3 +108,17 @@ def test_what_the_group_of_a_death_shows_of_a_message_is_masked_in_its_life() ->
     shown = Masking(patterns=("[a-z]@[a-z]",)).event(death, Role.OPERATOR)
     assert isinstance(shown, Received)
     assert shown.cause_group == "(no reason given) [mail=***]"
+
+
+def test_the_name_of_a_consumer_is_masked_where_its_message_is_shown() -> None:
+    proved = OutcomeProved(
+        at_ms=1,
+        destination="queue://orders",
+        outcome="consumed",
+        redelivery_count=1,
+        lateness_ms=0,
+        consumer="shop for a@b",
+    )
+    shown = Masking(patterns=("[a-z]@[a-z]",)).event(proved, Role.OPERATOR)
+    assert isinstance(shown, OutcomeProved)
+    assert shown.consumer == "shop for ***"

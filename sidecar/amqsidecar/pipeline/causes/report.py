@@ -109,8 +109,9 @@ def _unseen_text(most: Sequence[Row], seen: ComparedTimes) -> str:
     least = least_jump(deaths, hours, RateSeries(), hours)
     if least == inf:
         return "The history is too short to see a change."
+    none = "No group" if seen.new_since_ms is None else "No group is new, and none"
     return (
-        f"No group is new, and none changed by more than {least * HOURS:,.3g} deaths per day; "
+        f"{none} changed by more than {least * HOURS:,.3g} deaths per day; "
         "the history is too short to see less."
     )
 

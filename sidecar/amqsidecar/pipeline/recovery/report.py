@@ -168,7 +168,7 @@ def _unseen_text(by_period: pandas.DataFrame) -> str:
         if least < 1:
             return (
                 f"No share of recovered re-sends changed lately; the history is too short to see a "
-                f"change of less than {least * 100:.0f} points."
+                f"change of less than {least * 100:.2g} points."
             )
     return "The history is too short to see a change of the share of recovered re-sends."
 

@@ -139,7 +139,12 @@ _FINISHED, _OPEN, _CARRIED, _SETTLED, _UNSETTLED = (
 _OF_ONE_RUN: Final = ("seen", *(f"judged/kind={one}" for one in (_OPEN, _CARRIED, _UNSETTLED)))
 """What the next run writes again."""
 
-_QUESTION: Final = {"version": "version", "events": "history", "horizon_ms": "horizon (ms)"}
+_QUESTION: Final = {
+    "version": "version",
+    "format": "format",
+    "events": "history",
+    "horizon_ms": "horizon (ms)",
+}
 """What must be the same in all runs."""
 
 
@@ -155,6 +160,7 @@ class _Known(msgspec.Struct, frozen=True):
         until_ms: events at and after it did not count; None = all did.
         run: name of the folder of the last run; empty = none.
         kept: names of the folders that have settled messages.
+        format: of the steps and counts; another number with each change of `STEPS` or `COUNTS`.
     """
 
     version: str
@@ -165,6 +171,7 @@ class _Known(msgspec.Struct, frozen=True):
     until_ms: int | None = None
     run: str = ""
     kept: tuple[str, ...] = ()
+    format: int = 2
 
 
 class KeptState:
