@@ -28,7 +28,8 @@ import org.apache.activemq.artemis.utils.CompositeAddress;
 /**
  * Asks Artemis's own parser, settings repository and queue.
  *
- * Input: on each line the path of a broker.xml; beside it stands a file of the same name plus
+ * Input: on each line the path of a broker.xml, or of a broker.properties, which is read over the
+ * broker.xml in its folder if there is any; beside it stands a file of the same name plus
  * ".cases" with "address TAB delivery count" on each line. Output: for each configuration either
  * "refused TAB reason", or one line per case: maximum TAB dead-letter address TAB redelivery delay
  * TAB action TAB its argument TAB a varied delay TAB auto-created queue. "~" is null, "=" precedes
@@ -73,11 +74,18 @@ public final class ArtemisOracle {
   }
 
   private static Configuration parse(Path file) throws Exception {
-    // As the broker reads its own file: with its schema.
     FileConfiguration configuration = new FileConfiguration();
-    FileDeploymentManager manager = new FileDeploymentManager(file.toUri().toString());
-    manager.addDeployable(configuration);
-    manager.readConfiguration();
+    boolean isProperties = file.toString().endsWith(".properties");
+    Path xml = isProperties ? file.resolveSibling("broker.xml") : file;
+    if (Files.exists(xml)) {
+      // As the broker reads its own file: with its schema.
+      FileDeploymentManager manager = new FileDeploymentManager(xml.toUri().toString());
+      manager.addDeployable(configuration);
+      manager.readConfiguration();
+    }
+    if (isProperties) {
+      configuration.parseProperties(file.toString());
+    }
     return configuration;
   }
 

@@ -124,7 +124,7 @@ class Generated:
     cases: list[tuple[str, int]]
 
 
-def _pattern(chance: random.Random, syntax: tuple[str, str, str], markers: str | None) -> str:
+def make_pattern(chance: random.Random, syntax: tuple[str, str, str], markers: str | None) -> str:
     delimiter, single, any_words = syntax
     words = [chance.choice(WORDS) for _ in range(chance.choice((1, 1, 2, 2, 2, 3, 3, 4)))]
     for index, word in enumerate(words):
@@ -165,7 +165,7 @@ def _element(chance: random.Random, name: str, text: str) -> str:
     return f"<{name}>{blank}{escape(text)}{blank}</{name}>"
 
 
-def _settings(chance: random.Random) -> str:
+def make_settings(chance: random.Random) -> str:
     choices = {
         "max-delivery-attempts": ATTEMPTS,
         "redelivery-delay": DELAYS,
@@ -186,7 +186,7 @@ def _settings(chance: random.Random) -> str:
     return "".join(_element(chance, name, chance.choice(choices[name])) for name in names)
 
 
-def _addresses(
+def make_addresses(
     chance: random.Random, syntax: tuple[str, str, str], matches: Iterable[str]
 ) -> list[str]:
     """Return addresses that are likely to match, and some that don't."""
@@ -227,7 +227,7 @@ def _generate(seed: int, folder: Path) -> Generated:
     syntax = DEFAULT_SYNTAX if chance.random() < 0.7 else chance.choice(SYNTAXES)
     markers = chance.choice(MARKERS) if chance.random() < 0.2 else None
     matches = [
-        _pattern(chance, syntax, markers) for _ in range(chance.choice((0, 1, 3, 8, 13, 40)))
+        make_pattern(chance, syntax, markers) for _ in range(chance.choice((0, 1, 3, 8, 13, 40)))
     ]
     if chance.random() < 0.5:
         matches.append(syntax[2])
@@ -236,7 +236,7 @@ def _generate(seed: int, folder: Path) -> Generated:
     if bad < 0.04:
         matches.append(chance.choice(ILLEGAL_MATCHES))
     entries = [
-        f"<address-setting match={quoteattr(match)}>{_settings(chance)}</address-setting>"
+        f"<address-setting match={quoteattr(match)}>{make_settings(chance)}</address-setting>"
         for match in matches
     ]
     if 0.04 <= bad < 0.09:
@@ -267,7 +267,7 @@ def _generate(seed: int, folder: Path) -> Generated:
     if chance.random() < 0.15:
         text = _prefixed(chance, text)
     path.write_text(text, encoding="utf-8-sig" if 0.1 <= bad < 0.11 else "utf-8")
-    addresses = _addresses(chance, syntax, matches or ["a"])
+    addresses = make_addresses(chance, syntax, matches or ["a"])
     counts = (1, 1, 2, 2, 3, 4, 5, 9, 10, 11, 12, 30, 400, 5000)
     cases = [(chance.choice(addresses), chance.choice(counts)) for _ in range(CASES)]
     lines = "".join(f"{address}\t{count}\n" for address, count in cases)
@@ -275,7 +275,7 @@ def _generate(seed: int, folder: Path) -> Generated:
     return Generated(path, cases)
 
 
-def _ask_artemis(generated: Iterable[Generated]) -> list[list[str] | None]:
+def ask_artemis(generated: Iterable[Generated]) -> list[list[str] | None]:
     """Return the lines of each configuration; None = the broker refuses it."""
     generated = list(generated)
     jars = maven.broker_jars(versions.TESTED["artemis"])
@@ -310,7 +310,7 @@ def _stdin(cases: Iterable[tuple[str, int]]) -> bytes:
     )
 
 
-def _explain_here(path: Path, cases: Iterable[tuple[str, int]]) -> tuple[int, list[str]]:
+def explain_here(path: Path, cases: Iterable[tuple[str, int]]) -> tuple[int, list[str]]:
     """Run `amqsidecar explain --batch` in this process: exit code and lines."""
     out = TextIOWrapper(BytesIO(), "utf-8", write_through=True)
     with pytest.MonkeyPatch.context() as patch:
@@ -328,7 +328,7 @@ def _arguments(path: Path) -> list[str]:
     return ["explain", "--set", f"policy.source={path}", "--batch", "--no-collision-avoidance"]
 
 
-def _as_oracle(line: str) -> list[str]:
+def as_oracle(line: str) -> list[str]:
     """Return a line of ours in the oracle's form, as far as both have it."""
     answer = json.loads(line)
     address = answer["dead_letter_address"]
@@ -357,7 +357,7 @@ def configurations(tmp_path_factory: pytest.TempPathFactory) -> list[Generated]:
 @pytest.fixture(scope="module")
 def broker_answers(configurations: list[Generated]) -> list[list[str] | None]:
     """What Artemis says, asked once."""
-    return _ask_artemis(configurations)
+    return ask_artemis(configurations)
 
 
 def _is_read_otherwise(one: Generated) -> bool:
@@ -380,14 +380,14 @@ def test_explain_equals_the_broker_line_by_line(
     for one, theirs in zip(configurations, broker_answers, strict=True):
         if _is_read_otherwise(one):
             continue
-        code, ours = _explain_here(one.path, one.cases)
+        code, ours = explain_here(one.path, one.cases)
         if theirs is None:
             assert code == 78, f"{one.path.read_text()}\nthe broker refuses this, we don't"
             refused += 1
             continue
         assert code == 0, f"{one.path.read_text()}\nwe refuse this, the broker doesn't"
         for case, mine, real in zip(one.cases, ours, theirs, strict=True):
-            fields = _as_oracle(mine)
+            fields = as_oracle(mine)
             assert fields == real.split("\t")[:5], f"{one.path.read_text()}\n{case}"
             actions[fields[3]] = actions.get(fields[3], 0) + 1
             compared += 1
@@ -446,7 +446,7 @@ def test_the_installed_command_says_the_same(
             check=True,
         )
         lines = done.stdout.decode().splitlines()
-        assert [_as_oracle(line) for line in lines] == [line.split("\t")[:5] for line in theirs]
+        assert [as_oracle(line) for line in lines] == [line.split("\t")[:5] for line in theirs]
         asked += 1
         if asked == PROCESSES:
             return

@@ -7,6 +7,7 @@ may not expect there is a warning. Source: ActiveMQ Classic, schema activemq-cor
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from difflib import get_close_matches
 
 from lxml import etree
 
@@ -75,13 +76,28 @@ statisticsBrokerPlugin timeStampingBrokerPlugin traceBrokerPathPlugin
 virtualSelectorCacheBrokerPlugin
 """
 _HARMLESS_PLUGINS = frozenset(_HARMLESS_NAMES.split())
-_CHILD_NAMES = """
-dispatchPolicy messageEvictionStrategy messageGroupMapFactory messageInterceptorStrategy
-networkBridgeFilterFactory pendingDurableSubscriberPolicy pendingMessageLimitStrategy
-pendingQueuePolicy pendingSubscriberPolicy slowConsumerStrategy subscriptionRecoveryPolicy
+_ENTRY_NAMES = """
+advancedMessageStatisticsEnabled advancedNetworkStatisticsEnabled advisoryForConsumed
+advisoryForDelivery advisoryForDiscardingMessages advisoryForDispatched advisoryForFastProducers
+advisoryForSlowConsumers advisoryWhenFull allConsumersExclusiveByDefault
+allowTempDestinationStealing alwaysRetroactive blockedProducerWarningInterval
+consumersBeforeDispatchStarts cursorMemoryHighWaterMark deadLetterStrategy destination
+dispatchPolicy doOptimzeMessageStorage durableTopicPrefetch enableAudit expireMessagesPeriod
+gcInactiveDestinations gcWithNetworkConsumers inactiveTimeoutBeforeGC inactiveTimoutBeforeGC
+includeBodyForAdvisory lazyDispatch maxAuditDepth maxBrowsePageSize maxDestinations
+maxExpirePageSize maxPageSize maxProducersToAudit maxQueueAuditDepth memoryLimit
+messageEvictionStrategy messageGroupMapFactory messageGroupMapFactoryType
+messageInterceptorStrategy minimumMessageSize networkBridgeFilterFactory
+optimizeMessageStoreInFlightLimit optimizedDispatch pendingDurableSubscriberPolicy
+pendingMessageLimitStrategy pendingQueuePolicy pendingSubscriberPolicy persistJMSRedelivered
+prioritizedMessages producerFlowControl queue queueBrowserPrefetch queuePrefetch
+reduceMemoryFootprint sendAdvisoryIfNoConsumers sendDuplicateFromStoreToDLQ sendFailIfNoSpace
+sendFailIfNoSpaceAfterTimeout slowConsumerStrategy storeUsageHighWaterMark strictOrderDispatch
+subscriptionRecoveryPolicy tempQueue tempTopic timeBeforeDispatchStarts topic topicPrefetch
+useCache useConsumerPriority usePrefetchExtension useTopicSubscriptionInflightStats
 """
-_POLICY_CHILDREN = frozenset(_CHILD_NAMES.split())
-"""Source: activemq.xsd of 5.18.3 and 6.3.1; the children that are read are none of them."""
+_POLICY_ENTRY = frozenset(_ENTRY_NAMES.split())
+"""Source: activemq.xsd of 5.18.3 and 6.3.1."""
 _COMPOSITES = frozenset({"compositeQueue", "compositeTopic", "virtualTopic"})
 
 
@@ -276,12 +292,15 @@ class _ActiveMqXml(BeanValues):
         )
 
     def _policy_entry(self, bean: Bean, destinations: tuple[Destination, ...]) -> PolicyEntry:
-        for name, source in bean.strays:
-            if name not in _POLICY_CHILDREN:
+        attributes = ((name, value.source) for name, value in bean.values.items())
+        for name, source in (*bean.strays, *attributes):
+            if name not in _POLICY_ENTRY:
+                close = get_close_matches(name, sorted(_POLICY_ENTRY), 1)
+                hint = f"; did you mean {close[0]}?" if close else ""
                 self.warn(
                     source,
-                    f"<{name}> is not known inside <policyEntry>: a broker whose schema lacks it "
-                    "fails to start",
+                    f"{name} is not known in <policyEntry>: a broker whose schema lacks it fails "
+                    f"to start{hint}",
                 )
         strategy = self.only(
             bean,

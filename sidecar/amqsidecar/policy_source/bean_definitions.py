@@ -13,6 +13,7 @@ from lxml import etree
 
 from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.policy.rule_source import RuleSource
+from amqsidecar.policy_source.properties_file import read_properties
 from amqsidecar.policy_source.xml_file import ReadFile, line_of, local_name, namespace, read_xml
 
 SPRING: Final = "http://www.springframework.org/schema/"
@@ -25,10 +26,6 @@ _OVERRIDE: Final = _CONFIG + "PropertyOverrideConfigurer"
 _MAX_FILES: Final = 64
 _PLACEHOLDER: Final = re.compile(r"\$\{([^{}]*)\}")
 _NAME_BREAKS: Final = re.compile(r"[,;\s]+")
-_PROPERTY: Final = re.compile(r"((?:[^\\\s:=]|\\.)+)\s*[:=]?\s*(.*)", re.DOTALL)
-_CONTINUED: Final = re.compile(r"(?<!\\)((?:\\\\)*)\\\n[ \t\f]*")
-_ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
-_ESCAPED: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _MAX_EXPANSIONS: Final = 16
 
 
@@ -284,22 +281,6 @@ class BeanDefinitions:
                 found.unread.append(resource)
             else:
                 found.values |= read_properties(data.decode("latin-1"))
-
-
-def read_properties(text: str) -> dict[str, str]:
-    """Return the properties of a text; source: java.util.Properties.load."""
-    joined = _CONTINUED.sub(r"\1", text.replace("\r\n", "\n").replace("\r", "\n"))
-    found = {}
-    for line in map(str.lstrip, joined.split("\n")):
-        if line and line[0] not in "#!" and (match := _PROPERTY.fullmatch(line)):
-            key, value = (_ESCAPE.sub(_unescaped, part) for part in match.groups())
-            found[key] = value
-    return found
-
-
-def _unescaped(found: re.Match[str]) -> str:
-    code = found[1]
-    return chr(int(code[1:], 16)) if len(code) == 5 else _ESCAPED.get(code, code)
 
 
 def variable_of(name: str) -> str:

@@ -6,7 +6,7 @@ parseAddressSettings, parseWildcardConfiguration; org.apache.activemq.artemis.ut
 
 import codecs
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from difflib import get_close_matches
 from posixpath import dirname, join
@@ -37,6 +37,7 @@ _FILE = "{urn:amqsidecar}file"
 """Attribute of the root of an included file that names the file."""
 _MAX_INCLUDES = 64
 _MAX_EXPANSIONS = 1000
+ENDLESS = "placeholders refer to each other without end"
 _JAVA_BLANKS = "".join(chr(code) for code in range(33))
 _INTEGER = re.compile(r"[+-]?\d+")
 # Why neither a suffix nor infinity: the broker's schema or its parser refuses them.
@@ -63,7 +64,7 @@ page-max-cache-size page-size-bytes prefetch-page-bytes prefetch-page-messages
 redistribution-delay retroactive-message-count slow-consumer-check-period slow-consumer-policy
 slow-consumer-threshold slow-consumer-threshold-measurement-unit
 """
-"""Source: artemis-configuration.xsd of 2.44 to 2.57, without `_FIELDS`."""
+"""Source: artemis-configuration.xsd of 2.44 to 2.57, without `SETTINGS`."""
 _OTHERS = frozenset(_OTHER_NAMES.split())
 _ACTING = ("redelivery", "max-delivery", "max-redelivery", "dead-letter", "expiry", "no-expiry")
 """Beginnings of the names of settings that act on dead letters."""
@@ -74,7 +75,7 @@ _SPECIAL_NAMES = {
     "min-expiry-delay": "min_expiry_delay_ms",
     "max-expiry-delay": "max_expiry_delay_ms",
 }
-_FIELDS = {
+SETTINGS = {
     _name: _SPECIAL_NAMES.get(_name, _name.replace("-", "_"))
     for _name in (
         *_SPECIAL_NAMES,
@@ -93,7 +94,8 @@ _FIELDS = {
         "send-to-dla-on-no-route",
     )
 }
-_TYPES = {field.name: str(field.type).split(" ")[0] for field in fields(AddressSettings)}
+"""The field of each element."""
+SETTING_TYPES = {field.name: str(field.type).split(" ")[0] for field in fields(AddressSettings)}
 
 
 def read_broker_xml(
@@ -124,6 +126,33 @@ def read_broker_xml(
     if problems:
         raise ConfigError(problems)
     return replace(rules, warnings=(*rules.warnings, *warnings))
+
+
+def fill_placeholders(
+    text: str, environment: Mapping[str, str], warn: Callable[[str], None]
+) -> str | None:
+    """Fill in `${name}` and `${name:default}`; an unknown name becomes empty, with a warning.
+
+    Returns None where placeholders refer to each other without end. Source:
+    XMLUtil.replaceSystemPropsInString.
+    """
+    for _ in range(_MAX_EXPANSIONS):
+        start = text.find("${")
+        end = text.find("}", start) + 1
+        if start < 0 or end <= 0:
+            return text
+        placeholder = text[start:end]
+        name, has_default, default = placeholder[2:-1].partition(":")
+        value = environment.get(name.strip())
+        if value is None:
+            value = default.strip()
+            if not has_default:
+                warn(
+                    f"{placeholder} is not in the environment and has no default: it is "
+                    "empty, as in a broker without that Java system property"
+                )
+        text = text.replace(placeholder, value)
+    return None
 
 
 class _BrokerXml:
@@ -215,7 +244,7 @@ class _BrokerXml:
 
     def _entries(self, core: etree._Element) -> list[AddressSettingEntry]:
         for element in core.iter(f"{{{_CORE}}}*"):
-            if element.prefix and local_name(element) in (*_FIELDS, "address-setting"):
+            if element.prefix and local_name(element) in (*SETTINGS, "address-setting"):
                 self._warn(
                     element,
                     f"the broker ignores <{element.prefix}:{local_name(element)}>: it has a prefix",
@@ -252,12 +281,12 @@ class _BrokerXml:
             if child.prefix:
                 continue
             self._check_namespace(child)
-            if name not in _FIELDS:
+            if name not in SETTINGS:
                 self._note_unknown(child, name)
-            elif _FIELDS[name] in values:
+            elif SETTINGS[name] in values:
                 self._problem(child, f"a second <{name}>: the broker fails to start")
             else:
-                values[_FIELDS[name]] = self._value(child, name)
+                values[SETTINGS[name]] = self._value(child, name)
         settings = AddressSettings(**values)  # type: ignore[arg-type]
         return AddressSettingEntry(
             match=self._expand(element, str(match)), settings=settings, source=self._place(element)
@@ -265,7 +294,7 @@ class _BrokerXml:
 
     def _note_unknown(self, child: etree._Element, name: str) -> None:
         if name.lower().startswith(_ACTING):
-            close = get_close_matches(name.lower(), _FIELDS, 1)
+            close = get_close_matches(name.lower(), SETTINGS, 1)
             hint = f"; did you mean <{close[0]}>?" if close else ""
             self._problem(child, f"<{name}> is no setting, so the broker fails to start{hint}")
         elif name not in _OTHERS:
@@ -274,7 +303,7 @@ class _BrokerXml:
 
     def _value(self, element: etree._Element, name: str) -> object:
         text = self._text(element)
-        kind = _TYPES[_FIELDS[name]]
+        kind = SETTING_TYPES[SETTINGS[name]]
         if kind == "str":
             return text
         if kind == "bool":
@@ -313,29 +342,10 @@ class _BrokerXml:
         return self._expand(element, text).strip(_JAVA_BLANKS)
 
     def _expand(self, element: etree._Element, text: str) -> str:
-        """Fill in `${name}` and `${name:default}`; an unknown name becomes empty.
-
-        Source: XMLUtil.replaceSystemPropsInString.
-        """
-        for _ in range(_MAX_EXPANSIONS):
-            start = text.find("${")
-            end = text.find("}", start) + 1
-            if start < 0 or end <= 0:
-                return text
-            placeholder = text[start:end]
-            name, has_default, default = placeholder[2:-1].partition(":")
-            value = self._environment.get(name.strip())
-            if value is None:
-                value = default.strip()
-                if not has_default:
-                    self._warn(
-                        element,
-                        f"{placeholder} is not in the environment and has no default: it is "
-                        "empty, as in a broker without that Java system property",
-                    )
-            text = text.replace(placeholder, value)
-        self._problem(element, "placeholders refer to each other without end")
-        return ""
+        filled = fill_placeholders(text, self._environment, lambda what: self._warn(element, what))
+        if filled is None:
+            self._problem(element, ENDLESS)
+        return filled or ""
 
     def _wildcards(self, root: etree._Element) -> WildcardSyntax:
         found = _named(root, "wildcard-addresses")

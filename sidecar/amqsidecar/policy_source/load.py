@@ -24,12 +24,17 @@ from amqsidecar.policy.option_table import Notation, broker_name, names_of, read
 from amqsidecar.policy.rule_source import RuleSource
 from amqsidecar.policy.rules import Rules
 from amqsidecar.policy_source.activemq_xml import read_activemq_xml
+from amqsidecar.policy_source.broker_properties import (
+    read_broker_properties,
+    read_custom_resource,
+)
 from amqsidecar.policy_source.broker_xml import read_broker_xml
 from amqsidecar.policy_source.policy_yaml import read_policy_mapping, read_yaml
 from amqsidecar.policy_source.xml_file import MAX_FILE_BYTES, local_name, read_xml, whole_number
 
 T = TypeVar("T")
 
+_CUSTOM_RESOURCES = ("ActiveMQArtemis", "Broker")
 PREFIX = "jms.redeliveryPolicy."
 """The prefix of the options of a redelivery policy."""
 
@@ -131,7 +136,7 @@ def load_policy(
     """Return the rules of a policy, whose format is detected.
 
     Args:
-        policy: a file (XML of either broker, or YAML), a connection URI with
+        policy: a file (XML of either broker, broker.properties, or YAML), a connection URI with
             `jms.redeliveryPolicy.*`, or the mapping under `policy.rules`.
         plugins: name to plugin.
         environment: where `${…}` in XML is looked up; None = the process's environment.
@@ -163,16 +168,40 @@ def parse_policy(
     Raises:
         ConfigError: with every problem found.
     """
-    if path.lower().endswith((".yaml", ".yml")) or not _looks_like_xml(path, data):
-        return read_policy_mapping(read_yaml(path, data), RuleSource(path), plugins)
-    root = read_xml(path, data)
 
     def read_file(href: str) -> bytes:
         return _read(Path(path).parent / href)
 
+    if path.lower().endswith(".properties"):
+        return read_broker_properties(
+            path, data, _broker_xml_beside(path, environment), environment
+        )
+    if path.lower().endswith((".yaml", ".yml")) or not _looks_like_xml(path, data):
+        content = read_yaml(path, data)
+        spec = content.get("spec")
+        if content.get("kind") in _CUSTOM_RESOURCES and isinstance(spec, Mapping):
+            base = _broker_xml_beside(path, environment)
+            return read_custom_resource(path, spec, base, environment)
+        return read_policy_mapping(content, RuleSource(path), plugins)
+    root = read_xml(path, data)
     if local_name(root) in ("configuration", "core", "address-settings"):
         return read_broker_xml(path, data, environment, read_file)
     return read_activemq_xml(path, data, environment, read_file)
+
+
+def _broker_xml_beside(path: str, environment: Mapping[str, str]) -> ArtemisRules:
+    """Return the rules of the `broker.xml` in a file's folder, over which its settings stand."""
+    beside = Path(path).with_name("broker.xml")
+    if beside.is_file():
+        rules = load_policy(beside, {}, environment)
+        if isinstance(rules, ArtemisRules):
+            return rules
+    return ArtemisRules(
+        warnings=(
+            f"{path}: no broker.xml stands beside it, so that the settings there, such as "
+            "dead-letter-address, are not known: put the broker's own there",
+        )
+    )
 
 
 def compile_policy(rules: ClassicRules | ArtemisRules, plugins: Mapping[str, Plugin]) -> Decider:

@@ -483,11 +483,14 @@ def test_what_the_broker_leaves_alone_is_named() -> None:
         'RedeliveryPolicy" xmlns:p="http://www.springframework.org/schema/p" p:queue="x">'
         '<property name="queue" value="${q}"/></bean>'
     )
-    rules = _read(_broker(_redelivery(bean), "<policyEntry queue='A'><invented/></policyEntry>"))
+    entry = "<policyEntry queue='A' queuePrefech='1'><invented/></policyEntry>"
+    rules = _read(_broker(_redelivery(bean), entry))
     for words in (
         "the broker ignores the attributes p:… of a <bean> that stands directly inside an xbean",
         "${q} stays as it is written, as in the broker",
-        "<invented> is not known inside <policyEntry>",
+        "a.xml:1: invented is not known in <policyEntry>",
+        "queuePrefech is not known in <policyEntry>: a broker whose schema lacks it fails to "
+        "start; did you mean queuePrefetch?",
     ):
         assert any(words in warning for warning in rules.warnings), words
 
