@@ -39,6 +39,8 @@ _DOUBLE = re.compile(
 _BOOLEANS = dict.fromkeys(("true", "yes", "y", "on", "1"), True) | dict.fromkeys(
     ("false", "no", "n", "off", "0"), False
 )
+_EXPECTED = {"bool": "true or false", "float": "a number", "int": "a whole number"}
+_FACTOR = "redelivery_collision_avoidance_factor"
 _OBJECTS = ("expiry_delay_ms", "min_expiry_delay_ms", "max_expiry_delay_ms")
 """Settings of the class Long: only those of the type long take a unit."""
 _OTHER_NAMES = """
@@ -257,12 +259,14 @@ class _BrokerProperties:
         if kind == "bool":
             value = _BOOLEANS.get(text.lower())
         elif kind == "float":
-            value = float(text.strip().rstrip("fFdD")) if _DOUBLE.fullmatch(text.strip()) else None
+            value = _number(text.strip(), field)
         elif kind == "int":
             value = _whole_number(text, field)
         if value is None:
-            expected = {"bool": "true or false", "float": "a number"}.get(kind, "a whole number")
-            what = f"{name}={text}: expected {expected}; the broker starts with another value"
+            expected = _EXPECTED[kind]
+            if field == _FACTOR:
+                expected += " from 0 to 1"
+            what = f"{name}={text}: expected {expected}; the broker may start with another value"
             self._problem(place, what)
             return
         entry = self._entries.get(
@@ -270,6 +274,12 @@ class _BrokerProperties:
         )
         settings = replace(entry.settings, **{field: value})  # type: ignore[arg-type]
         self._entries[match] = replace(entry, settings=settings, source=place)
+
+
+def _number(text: str, field: str) -> float | None:
+    value = float(text.rstrip("fFdD")) if _DOUBLE.fullmatch(text) else None
+    # Why a bound, which the broker lacks here: it refuses the same in a broker.xml.
+    return value if value is None or field != _FACTOR or 0 <= value <= 1 else None
 
 
 def _whole_number(text: str, field: str) -> int | None:

@@ -100,6 +100,7 @@ def test_what_the_broker_ignores_is_named(tmp_path: Path, line: str, words: str)
         ("addressSettings.a.redeliveryDelay=9007199254740993g", "expected a whole number"),
         ("addressSettings.a.expiryDelay=2k", "expected a whole number"),
         ("addressSettings.a.redeliveryMultiplier=two", "expected a number"),
+        ("addressSettings.a.redeliveryCollisionAvoidanceFactor=1.5", "a number from 0 to 1"),
         ("addressSettings.a.noExpiry=maybe", "expected true or false"),
         ("addressSettings.a(b).noExpiry=true", "put the match in quotes"),
         ("literalMatchMarkers=abc", "expected exactly two characters"),

@@ -71,8 +71,9 @@ class PolicyOptions(Section):
 
     source: OptionalPath = option(
         None,
-        "File with the rules: the broker's own `activemq.xml` or `broker.xml`, or a `.yaml` in "
-        "our policy format. A relative path in a configuration file starts at that file's folder.",
+        "File with the rules: the broker's own `activemq.xml`, `broker.xml` or "
+        "`broker.properties`, an `ActiveMQArtemis` resource, or a `.yaml` in our policy format. "
+        "A relative path in a configuration file starts at that file's folder.",
     )
     rules: RulesText = option(
         None,
