@@ -20,7 +20,8 @@ def import_(
     source: Annotated[
         str | None,
         typer.Argument(
-            help="activemq.xml, broker.xml, or a connection URI with jms.redeliveryPolicy.*; "
+            help="activemq.xml, broker.xml, broker.properties, an ActiveMQArtemis resource, or a "
+            "connection URI with jms.redeliveryPolicy.*; "
             "default: policy.source of the configuration.",
             show_default=False,
         ),
@@ -32,7 +33,7 @@ def import_(
     sets: Sets = None,
     output: OutputChoice = None,
 ) -> None:
-    """Turn a broker's XML into the equivalent YAML policy.
+    """Turn a broker's configuration into the equivalent YAML policy.
 
     Warnings go to standard error. With --output json: the policy and the warnings as JSON.
     """

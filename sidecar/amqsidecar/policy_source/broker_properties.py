@@ -238,20 +238,22 @@ class _BrokerProperties:
     ) -> None:
         quoted, bare, name = found.groups() if found else (None, None, "")
         match = bare if quoted is None else quoted
-        if match is None:
-            if value == remove and key in _LISTS:
-                self._entries.clear()
-            else:
-                what = f'{key}: expected {_LISTS[0]}."match".setting; put the match in quotes'
-                self._problem(place, what)
-        elif not name and value == remove:
+        if value == remove and key in _LISTS:
+            self._entries.clear()
+        elif match is None or (not name and value != remove):
+            what = f'{key}: expected {_LISTS[0]}."match".setting; put the match in quotes'
+            self._problem(place, what)
+        elif not name:
             self._entries.pop(match, None)
         elif name in _NAMES and value != remove:
             self._set(place, match, _NAMES[name], name, value)
-        elif name not in _OTHERS:
-            close = get_close_matches(name, _NAMES, 1)
-            hint = f"; did you mean {close[0]}?" if close else "; is the match in quotes?"
-            self._ignored(place, key, f"{name} is no setting that takes {value}{hint}")
+        else:
+            # Why an entry all the same: the broker has it, and checks its match.
+            self._entries.setdefault(match, _entry(match, place))
+            if name not in _OTHERS:
+                close = get_close_matches(name, _NAMES, 1)
+                hint = f"; did you mean {close[0]}?" if close else "; is the match in quotes?"
+                self._ignored(place, key, f"{name} is no setting that takes {value}{hint}")
 
     def _set(self, place: RuleSource, match: str, field: str, name: str, text: str) -> None:
         kind = SETTING_TYPES[field]
@@ -269,11 +271,13 @@ class _BrokerProperties:
             what = f"{name}={text}: expected {expected}; the broker may start with another value"
             self._problem(place, what)
             return
-        entry = self._entries.get(
-            match, AddressSettingEntry(match=match, settings=AddressSettings(), source=place)
-        )
+        entry = self._entries.get(match, _entry(match, place))
         settings = replace(entry.settings, **{field: value})  # type: ignore[arg-type]
         self._entries[match] = replace(entry, settings=settings, source=place)
+
+
+def _entry(match: str, place: RuleSource) -> AddressSettingEntry:
+    return AddressSettingEntry(match=match, settings=AddressSettings(), source=place)
 
 
 def _number(text: str, field: str) -> float | None:
