@@ -126,6 +126,7 @@ def _generate(seed: int, folder: Path) -> tuple[oracle.Generated, bool]:
     return oracle.Generated(path, cases), is_bad
 
 
+@pytest.mark.timeout(at_length(3600, otherwise=300))
 def test_explain_equals_the_broker(tmp_path: Path) -> None:
     """Settings, action, delay and destination; a value that it misreads in silence is refused."""
     generated = [_generate(seed, tmp_path) for seed in range(FILES)]

@@ -39,7 +39,7 @@ _SUMMARIES: Final = {
     "listen_command:listen": "Proxy an acceptor and save messages that consumers give up.",
     "explain_command:explain": "Print the rules' decision on a dead letter.",
     "doctor_command:doctor": "Check broker and configuration; print a fix for each fault.",
-    "import_command:import_": "Turn a broker's XML into the equivalent YAML policy.",
+    "import_command:import_": "Turn a broker's configuration into the equivalent YAML policy.",
     "status_command:status": "Print waiting messages by destination and state.",
     "groups_command:groups": "Print failures by destination and cause.",
     "operate.note_command:note": "Write a note on a group of failures, and print its notes.",
