@@ -17,6 +17,7 @@ from amqsidecar.pipeline.whatif.policy import (
     unmatched_entries,
     with_settings,
 )
+from amqsidecar.pipeline.whatif.whatif import _write_proposal
 from amqsidecar.plugin_loader import load_plugins
 from amqsidecar.policy.rules import Rules
 from amqsidecar.policy_source.load import compile_policy, load_policy
@@ -146,3 +147,20 @@ def test_a_policy_that_can_not_be_loaded_is_reported_in_the_loaders_words(tmp_pa
     assert "maximum_redeliveries" in told
     assert "the name 'history' is taken" in told
     assert "the name 'a' is taken" in told
+
+
+def test_a_destination_writes_no_line_of_the_proposal(tmp_path: Path) -> None:
+    given = tmp_path / "today.yaml"
+    given.write_text("plugins: []\n")
+    (base,) = load_candidates([f"today={given}"], PLUGINS)
+    row = {
+        "destination": "queue://a\nplugins: [{discarding: {}}]\r#",
+        "is_written": False,
+        "doubt": "beyond what history tried",
+        "history_share": 0.5,
+    }
+    _write_proposal(str(tmp_path), base, [row], PLUGINS)
+    (written,) = load_candidates([f"new={tmp_path / 'proposal' / 'policy.yaml'}"], PLUGINS)
+    assert to_mapping(written.rules) == to_mapping(base.rules)
+    values = (tmp_path / "proposal" / "values.yaml").read_text()
+    assert all(one.lstrip().startswith("#") for one in values.splitlines() if "discarding" in one)

@@ -11,8 +11,8 @@ import structlog
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from amqsidecar.model.shown import shown_line
 from amqsidecar.pipeline.doubts import lacking_segments
-from amqsidecar.pipeline.report import printable
 from amqsidecar.pipeline.results import Results, time_text
 from amqsidecar.pipeline.sources.events import read_events
 from amqsidecar.pipeline.sources.output_files import write_file
@@ -279,7 +279,7 @@ def _write_proposal(
     rules = found[0].rules if found else base.rules
     lines = [f"Settings of {len(written)} destinations by `amqsidecar pipeline whatif`."]
     lines += [proposal_line(row) for row in rows]
-    head = "".join(f"# {printable(line)}\n" for line in lines)
+    head = "".join(f"# {shown_line(line)}\n" for line in lines)
     policy, values = head + write_yaml(rules), write_helm_values(rules, head)
     for name, text in (("policy.yaml", policy), ("values.yaml", values)):
         write_file(f"{folder}/{_PROPOSAL_FOLDER}/{name}", text.encode())
