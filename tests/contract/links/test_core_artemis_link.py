@@ -6,7 +6,8 @@ from contextlib import closing
 import msgspec
 import pytest
 
-from amqsidecar.broker import Delivery, Resend
+from amqsidecar.broker import Delivery, IntakeQueue, Resend
+from amqsidecar.brokers.core.session import CoreSession
 from amqsidecar.brokers.core_artemis import intake
 from amqsidecar.brokers.core_artemis.take import CoreArtemisTake
 from amqsidecar.errors import LinkLost, SendsRefused
@@ -193,3 +194,21 @@ def test_without_other_readers_messages_return_after_an_undone_transaction(
             link.ahead.abandon()
             link.commit_cycle(found[:10], [], number)
             del found[:10]
+
+
+def test_a_missing_queue_that_another_makes_meanwhile_is_read(
+    harness: CoreArtemisHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two sidecars on a new broker ask at the same time, and make it one after the other."""
+    ask, missing = CoreSession.ask_queue, queue(f"{harness.prefix}.missing")
+
+    def ask_before_another(session: CoreSession, name: str) -> packets.QueueAnswer:
+        answer = ask(session, name)
+        session.create_queue(name, address=name, routing_type=packets.ANYCAST)
+        return answer
+
+    monkeypatch.setattr(CoreSession, "ask_queue", ask_before_another)
+    link = harness.make_link("late").take(f"{harness.prefix}.token.late")
+    with closing(link):
+        link.attach([IntakeQueue(missing)], 10)
+    assert harness.exists(missing.name)

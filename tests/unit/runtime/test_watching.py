@@ -1,6 +1,7 @@
 """What the watcher does when the broker can't be asked, and which broker it asks."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
@@ -13,15 +14,15 @@ from amqsidecar.clock import SystemClock
 from amqsidecar.errors import BrokerRefused, LinkLost
 from amqsidecar.model import row_changes
 from amqsidecar.model.destination import Destination, queue
-from amqsidecar.model.event import Held, Missed, Resent
-from amqsidecar.model.outcome import Counters
+from amqsidecar.model.event import Held, Missed, OutcomeProved, Resent
+from amqsidecar.model.outcome import Counters, Observation
 from amqsidecar.model.provenance import Provenance
 from amqsidecar.model.row_changes import TAKEN_BACK, RowChange
 from amqsidecar.model.schedule import RowFilter
 from amqsidecar.operations.exhausted import read_missing, read_unknown
 from amqsidecar.runtime import final_queues
 from amqsidecar.runtime.open_resends import OpenResends
-from amqsidecar.runtime.watching import Watching
+from amqsidecar.runtime.watching import PROOFS_AT_ONCE, Watching
 from amqsidecar.stores.sqlite.store import SqliteStore
 from support.brokers.memory import MemoryBroker, MemoryLink
 from support.stores.rows import taken_row, took
@@ -121,7 +122,13 @@ def clock(brokers: Brokers) -> Clock:
     return brokers.clock
 
 
-def make_watching(store: SqliteStore, brokers: Brokers, clock: Clock, **options: Any) -> Watching:
+def make_watching(
+    store: SqliteStore,
+    brokers: Brokers,
+    clock: Clock,
+    resends: OpenResends | None = None,
+    **options: Any,
+) -> Watching:
     return Watching(
         open_schedule=lambda: store,
         brokers=brokers,
@@ -129,8 +136,8 @@ def make_watching(store: SqliteStore, brokers: Brokers, clock: Clock, **options:
         clock=clock,
         window_ms=60_000,
         interval_s=5,
-        resends=OpenResends(60_000, lambda _: None),
-        keeps_proofs=False,
+        resends=OpenResends(60_000, lambda _: None) if resends is None else resends,
+        keeps_proofs=resends is not None,
         **options,
     )
 
@@ -187,6 +194,44 @@ def test_messages_of_an_unread_queue_are_counted_once_two_looks_agree(
     assert seen_after(31, 1) == []
     clock.now_s += 10_000
     assert read_unknown(store, clock.now_ms()) == []
+
+
+class ProvenResends(OpenResends):
+    """Re-sends that are all proved at once."""
+
+    def judge(self, latest: Mapping[str, Observation], now_ms: int) -> list[OutcomeProved]:
+        del latest
+        return [
+            OutcomeProved(
+                at_ms=now_ms,
+                redelivery_id=f"m-{at}",
+                destination="queue://a",
+                outcome="consumed",
+                redelivery_count=1,
+                lateness_ms=0,
+            )
+            for at in range(2 * PROOFS_AT_ONCE + 1)
+        ]
+
+
+class CountedStore(SqliteStore):
+    """Remembers how many proofs each write holds."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, clock=SystemClock())
+        self.writes: list[int] = []
+
+    def record_outcomes(self, proved: Sequence[OutcomeProved]) -> None:
+        super().record_outcomes(proved)
+        self.writes.append(len(proved))
+
+
+def test_cycles_wait_for_few_proofs_at_once(tmp_path: Path, brokers: Brokers, clock: Clock) -> None:
+    with closing(CountedStore(tmp_path / "proofs.db")) as store:
+        store.open()
+        resends = ProvenResends(60_000, lambda _: None)
+        make_watching(store, brokers, clock, resends).turn(store)
+        assert store.writes == [PROOFS_AT_ONCE, PROOFS_AT_ONCE, 1]
 
 
 def test_queue_of_a_kept_message_is_looked_at_before_it_is_re_sent(

@@ -81,12 +81,9 @@ class CoreTargets:
         if not answer.exists and not answer.auto_create_addresses:
             return f"address {address} does not exist and auto-create-addresses is off"
         try:
-            self._session.create_queue(
-                address, address=address, routing_type=packets.ANYCAST, auto_created=True
-            )
+            _make_queue(self._session, address)
         except CoreRefused as refused:
-            if refused.kind != QUEUE_EXISTS:
-                return f"queue {address} can't be made: {refused}"
+            return f"queue {address} can't be made: {refused}"
         return None
 
     def forget(self, address: str) -> None:
@@ -115,16 +112,22 @@ class CoreTargets:
 
 
 def make_missing_queue(session: CoreSession, destination: Destination) -> None:
-    """Make a queue that is missing, where the broker makes such ones.
+    """Make a queue that is missing, where the broker makes such ones; its name is an address.
 
     Raises:
         CoreRefused: it can't be made.
     """
     answer = session.ask_queue(destination.name)
     if not answer.exists and answer.auto_create_queues:
+        _make_queue(session, destination.name)
+
+
+def _make_queue(session: CoreSession, address: str) -> None:
+    try:
         session.create_queue(
-            destination.name,
-            address=destination.address,
-            routing_type=packets.ANYCAST,
-            auto_created=True,
+            address, address=address, routing_type=packets.ANYCAST, auto_created=True
         )
+    except CoreRefused as refused:
+        # Why: another client may have made it meanwhile.
+        if refused.kind != QUEUE_EXISTS:
+            raise
