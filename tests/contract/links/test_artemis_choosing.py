@@ -142,6 +142,7 @@ def test_all_others_stay_and_are_unchanged(
             eventually(lambda: choosing.holds_chosen(queue(name), wanted) is False)
             others = [one for one in ids if one not in set(wanted)]
             assert choosing.holds_chosen(queue(name), others[-1:]) is True
+            assert choosing.holds_chosen(queue(f"{name}.gone"), wanted) is False
             link.attach([], 400)
         assert look.fewest == count - CHOSEN
     kept = set(others)

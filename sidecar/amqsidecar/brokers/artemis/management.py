@@ -441,17 +441,19 @@ class ChosenMessages:
             selector: which of them count; "" = all.
 
         Raises:
-            BrokerRefused: this user may not ask.
+            BrokerRefused: this user may not ask, or the broker does not answer.
         """
-        management = self._management
-        management.demand(f"what {queue} holds can't be asked: {{}}")
-        _, answer = management.ask_all(
+        _, answer, listed = self._management.ask_all(
             [
                 # Why: the broker requeues what is given back in another thread.
                 of_queue(queue, "flushExecutor"),
                 of_queue(queue, "browse", 1, 1, both(of_redelivery_ids(redelivery_ids), selector)),
+                about_queues(name=queue.name.rpartition("::")[2]),
             ]
         )
+        is_gone = listed.is_ok and not json.loads(listed.value)["data"]
+        if not (answer.is_ok or is_gone):
+            raise BrokerRefused(f"what {queue} holds can't be asked: {answer.value}")
         return answer.is_ok and any(answer.value.values())
 
 
