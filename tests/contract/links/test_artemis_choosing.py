@@ -99,8 +99,12 @@ class SecondLook:
         self._thread.join()
 
 
-def browsed(broker: ArtemisBroker, name: str, count: int) -> list[JmsMessage]:
-    found = JmsPeer.of(broker, "core").browse(name, count=count)
+def browsed(
+    harness: ArtemisHarness, broker: ArtemisBroker, name: str, count: int
+) -> list[JmsMessage]:
+    # Why: to a client of Core the broker shows another message id of AMQP's each time.
+    provider = "qpid" if isinstance(harness, AmqpArtemisHarness) else "core"
+    found = JmsPeer.of(broker, provider).browse(name, count=count)
     return [replace(one, received_at_ms=0) for one in found]
 
 
@@ -121,7 +125,7 @@ def test_all_others_stay_and_are_unchanged(
         link.token.create(0)
         assert link.token.take(PATIENCE_S) == 0
         fill(harness, link, name, ids)
-        before = browsed(artemis, name, count)
+        before = browsed(harness, artemis, name, count)
         taken: list[str] = []
 
         def have_all() -> bool:
@@ -146,6 +150,6 @@ def test_all_others_stay_and_are_unchanged(
             link.attach([], 400)
         assert look.fewest == count - CHOSEN
     kept = set(others)
-    assert browsed(artemis, name, count - CHOSEN) == [
+    assert browsed(harness, artemis, name, count - CHOSEN) == [
         one for one, redelivery_id in zip(before, ids, strict=True) if redelivery_id in kept
     ]
