@@ -211,7 +211,8 @@
 {{- $problems := list -}}
 {{- $limit := dig "limits" "memory" "" (.resources | default dict) -}}
 {{- $limit = ternary (printf "%.0f" $limit) (toString $limit) (kindIs "float64" $limit) -}}
-{{- if $limit -}}
+{{- /* Not judged: numbers with an exponent, and thousandths, which nobody writes for memory. */ -}}
+{{- if and $limit (not (regexMatch "^[0-9.]+([eE][+-]?[0-9]+|m)$" $limit)) -}}
 {{- $unit := regexFind "[A-Za-z]*$" $limit -}}
 {{- $mib := dict "" 0.00000095367431640625 "k" 0.00095367431640625 "Ki" 0.0009765625 "M" 0.95367431640625 "Mi" 1.0 "G" 953.67431640625 "Gi" 1024.0 "T" 953674.31640625 "Ti" 1048576.0 -}}
 {{- if not (and (regexMatch "^[0-9]+(\\.[0-9]+)?[A-Za-z]*$" $limit) (hasKey $mib $unit)) -}}

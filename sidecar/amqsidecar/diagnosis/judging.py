@@ -1,5 +1,6 @@
 """Judges broker and configuration together: loops, backlog, policy."""
 
+import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -161,7 +162,7 @@ def exhausted_findings(
             count=one.count,
             place=place,
             since=datetime.fromtimestamp(one.since_ms / 1000, UTC),
-            destination=one.destination,
+            destination=shlex.quote(one.destination),
         )
     counts = Counter[str]()
     for one in known:

@@ -1,6 +1,7 @@
 """Settings, rules, clocks and schedules are judged by what they do to messages."""
 
 import os
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -314,6 +315,15 @@ def test_exhausted_messages_are_reported_also_those_that_no_schedule_knows() -> 
     assert "holds 4 messages" in found[4].what
     [fine] = exhausted_findings([], {queue("DLQ.exhausted"): 0})
     assert fine.severity is Severity.OK
+
+
+def test_a_command_to_paste_contains_no_command_out_of_a_destinations_name() -> None:
+    name = "queue://a; shutdown now"
+    tally = ExhaustedTally(
+        destination=name, queue="queue://DLQ.x", is_in_queue=True, count=1, since_ms=0
+    )
+    [finding] = exhausted_findings([tally], {})
+    assert shlex.split(finding.mend)[-1] == name
 
 
 def test_rows_of_another_wire_can_not_be_sent() -> None:
