@@ -284,7 +284,7 @@ def _cause(properties: CoreProperties) -> str | None:
 
 
 class _Past(NamedTuple):
-    """What properties of one layout show about a death.
+    """Facts about a death that the layout of the properties shows.
 
     Attributes:
         origin: begin and end of the values of address, queue and routing type, with their types;

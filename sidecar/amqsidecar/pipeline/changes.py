@@ -48,7 +48,7 @@ _LEAST_DAYS: Final = 4
 
 
 class SeriesKind(Protocol):
-    """What a series counts.
+    """Arithmetic of the quantity that a series counts.
 
     Attributes:
         least_hours: a series of fewer shows no change.

@@ -1,4 +1,4 @@
-"""What the history of a report lacks, in sentences for people who did not see the log."""
+"""Sentences about gaps in the history of a report, for people who did not see the log."""
 
 from collections.abc import Iterator
 

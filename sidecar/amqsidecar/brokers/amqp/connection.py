@@ -24,6 +24,7 @@ from amqsidecar.brokers.amqp.sasl import (
 )
 from amqsidecar.brokers.connection.broker_socket import connect
 from amqsidecar.brokers.connection.endpoint import Endpoint
+from amqsidecar.brokers.connection.waiting import wait_until
 from amqsidecar.clock import Clock
 from amqsidecar.errors import BrokerError, BrokerRefused, LinkLost
 
@@ -158,15 +159,9 @@ class AmqpConnection:
         Raises:
             LinkLost, BrokerRefused: the connection ended.
         """
-        timeout_s = self.timeout_s if timeout_s is None else timeout_s
-        deadline_s = self.clock.monotonic_s() + timeout_s
         self.pump(0)
-        while not is_done():
-            left_s = deadline_s - self.clock.monotonic_s()
-            if left_s <= 0:
-                return False
-            self.pump(left_s)
-        return True
+        limit_s = self.timeout_s if timeout_s is None else timeout_s
+        return wait_until(is_done, self.pump, self.clock, limit_s)
 
     def rest_until(self, is_done: Callable[[], Any], timeout_s: float) -> bool:
         """Do the same, but end also when `wake` was called, or `beside` is readable.

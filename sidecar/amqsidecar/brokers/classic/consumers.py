@@ -74,7 +74,7 @@ def await_heard(run_until: RunUntil, heard: Sized, at_most: int) -> None:
     """Wait until a new consumer of an advisory topic has heard of all that exists.
 
     Quirk (Classic): over STOMP and AMQP it gets these advisories after the answer, and none of
-    them is marked as the last one.
+    them says that it is the last.
     """
     counts = [-1]
     while counts[-1] < len(heard) < at_most:

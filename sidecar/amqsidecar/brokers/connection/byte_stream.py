@@ -15,6 +15,7 @@ from amqsidecar.brokers.connection.broker_socket import (
 )
 from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.brokers.connection.silence import Patience, Silence, reset
+from amqsidecar.brokers.connection.waiting import wait_until
 from amqsidecar.clock import Clock
 from amqsidecar.errors import LinkLost
 
@@ -207,13 +208,7 @@ class ByteStream:
 
     def run_until(self, is_done: Callable[[], bool], timeout_s: float) -> bool:
         """Wait until something is true; return False when the time is over before."""
-        deadline_s = self.clock.monotonic_s() + timeout_s
-        while not is_done():
-            left_s = deadline_s - self.clock.monotonic_s()
-            if left_s <= 0:
-                return False
-            self.wait(left_s)
-        return True
+        return wait_until(is_done, self.wait, self.clock, timeout_s)
 
     def descriptor(self) -> int:
         """Return the file descriptor of the socket.

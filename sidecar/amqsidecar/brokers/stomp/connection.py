@@ -22,6 +22,7 @@ from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.brokers.connection.refusal import RequestRefused
 from amqsidecar.brokers.connection.silence import Patience, Silence, reset
 from amqsidecar.brokers.connection.spool import Spool
+from amqsidecar.brokers.connection.waiting import wait_until
 from amqsidecar.brokers.connection.waiting_messages import WaitingMessages
 from amqsidecar.brokers.stomp.transport import ANSWER_TIMEOUT_S, StompTransport
 from amqsidecar.clock import Clock
@@ -453,13 +454,7 @@ class StompConnection:
 
     def run_until(self, is_done: Callable[[], bool], timeout_s: float) -> bool:
         """Wait until something is true; return False when the time is over before."""
-        deadline_s = self.clock.monotonic_s() + timeout_s
-        while not is_done():
-            left_s = deadline_s - self.clock.monotonic_s()
-            if left_s <= 0:
-                return False
-            self.wait(left_s)
-        return True
+        return wait_until(is_done, self.wait, self.clock, timeout_s)
 
     def _wait_until(self, deadline_s: float, purpose: str, at_most_s: float = inf) -> None:
         left_s = deadline_s - self.clock.monotonic_s()

@@ -74,7 +74,7 @@ class StompQueueWatch(ClassicQueues):
         consumers = self._consumers
         consumers.add(QUEUE_ADVISORIES, ADVISORY_PREFETCH, self._take_in, acks=False)
         # Quirk (Classic): a new consumer gets the existing queues after the receipt, and none of
-        # them is marked as the last one.
+        # them says that it is the last.
         ends_at_s = consumers.clock.monotonic_s() + _KNOWN_TIMEOUT_S
         while (left_s := ends_at_s - consumers.clock.monotonic_s()) > 0:
             has_more = consumers.run_until(

@@ -27,7 +27,7 @@ def whatif(
             "--policy",
             metavar="[NAME=]FILE",
             help="A policy to play: activemq.xml, broker.xml or YAML. May be repeated; the "
-            "proposal is built on the first one, so give today's policy first.",
+            "proposal changes the first policy, so give the policy of today first.",
             show_default=False,
         ),
     ],

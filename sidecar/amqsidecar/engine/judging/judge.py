@@ -353,7 +353,7 @@ class Judge:
 
 
 class _Place(NamedTuple):
-    """What is true of all dead letters of one origin in one queue.
+    """An origin and a queue: the facts that all their dead letters share.
 
     Attributes:
         origin: the true one; None = it is not known.

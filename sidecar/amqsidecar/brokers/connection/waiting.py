@@ -1,0 +1,22 @@
+"""Waiting for what a connection brings."""
+
+from collections.abc import Callable
+from typing import Any
+
+from amqsidecar.clock import Clock
+
+
+def wait_until(
+    is_done: Callable[[], Any], wait: Callable[[float], object], clock: Clock, timeout_s: float
+) -> bool:
+    """Wait until something is true; return False when the time is over before.
+
+    `wait` blocks until something has arrived, for so many seconds at most.
+    """
+    deadline_s = clock.monotonic_s() + timeout_s
+    while not is_done():
+        left_s = deadline_s - clock.monotonic_s()
+        if left_s <= 0:
+            return False
+        wait(left_s)
+    return True
