@@ -234,9 +234,11 @@ DASHBOARD = (
                 bounds=(1, 100),
             ),
             Panel(
-                title="Destinations found blocked, last hour",
+                title="Blocked destinations",
                 kind="stat",
-                queries=[("", grown("amqsidecar_destinations_blocked_total"))],
+                queries=[
+                    ("", f"sum({of_schedules('amqsidecar_blocked', 'destination', OF)}) or vector(0)")
+                ],
                 help="What is due there waits; the log's destination_blocked says why.",
                 width=4,
                 bounds=(1, 10),

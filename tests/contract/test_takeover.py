@@ -14,6 +14,7 @@ from amqsidecar.engine.cycle import CycleEngine
 from amqsidecar.engine.cycle_size import CycleLimits
 from amqsidecar.engine.judging.judge import Judge
 from amqsidecar.engine.judging.send_rules import SendRules
+from amqsidecar.errors import BrokerRefused
 from amqsidecar.model import row_changes
 from amqsidecar.model.event import CycleInDoubt, CycleRecovered
 from amqsidecar.model.schedule import RowFilter, RowState
@@ -34,15 +35,18 @@ class SharedWorld(StoreWorld[PostgresStore]):
     def __init__(self, folder: Path, url: str) -> None:
         super().__init__(folder, CountingRules(delay_ms=1000))
         self.url = url
-        self.taken_over = 0
+        self.taken_over = self.abandoned = 0
         self.takeover = Takeover(
             open_schedule=lambda: opened(self.make_store(None)),
             open_instance=lambda instance: opened(self.make_store(instance)),
-            make_link=lambda _instance: MemoryLink(self.broker),
+            make_link=lambda _instance: self.make_link(),
             make_engine=self.make_engine,
             every_s=1.0,
-            taken_over=self.count_takeover,
+            report=self.note,
         )
+
+    def make_link(self) -> MemoryLink:
+        return MemoryLink(self.broker)
 
     def make_store(self, instance: str | None, *, is_service: bool = False) -> PostgresStore:
         store = PostgresStore(self.url, clock=self.clock, instance_name=instance)
@@ -65,8 +69,9 @@ class SharedWorld(StoreWorld[PostgresStore]):
             observe=self._observe,
         )
 
-    def count_takeover(self) -> None:
-        self.taken_over += 1
+    def note(self, settled: int, left: int) -> None:
+        self.taken_over += settled
+        self.abandoned = left
 
     def _new_store(self) -> PostgresStore:
         return self.make_store(None, is_service=True)
@@ -131,10 +136,27 @@ def test_while_the_token_is_held_nothing_is_decided(world: SharedWorld) -> None:
     assert world.store is not None
     world.store._database.close()
     world.takeover.look()
-    assert (world.verdicts(), world.taken_over) == ([], 0)
+    assert (world.verdicts(), world.taken_over, world.abandoned) == ([], 0, 1)
     world.end_connections()
     world.takeover.look()
-    assert (world.verdicts(), world.taken_over) == (["rolled_back"], 1)
+    assert (world.verdicts(), world.taken_over, world.abandoned) == (["rolled_back"], 1, 0)
+
+
+def test_an_instance_whose_broker_refuses_is_abandoned_until_it_does_not(
+    world: SharedWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused() -> MemoryLink:
+        raise BrokerRefused("the user may not read the token queue")
+
+    world.end_at("stored")
+    world.end_connections()
+    monkeypatch.setattr(world, "make_link", refused)
+    world.takeover.look()
+    world.takeover.look()
+    assert (world.verdicts(), world.taken_over, world.abandoned) == ([], 0, 1)
+    monkeypatch.undo()
+    world.takeover.look()
+    assert (world.verdicts(), world.taken_over, world.abandoned) == (["rolled_back"], 1, 0)
 
 
 def test_a_live_instance_is_left_alone(world: SharedWorld) -> None:
@@ -159,7 +181,7 @@ def test_a_fault_of_ours_does_not_end_the_looking(world: SharedWorld) -> None:
         make_link=lambda _instance: MemoryLink(world.broker),
         make_engine=world.make_engine,
         every_s=0.01,
-        taken_over=world.count_takeover,
+        report=world.note,
     )
     with takeover.worker:
         eventually(lambda: world.taken_over == 1, what="it is taken over")

@@ -123,6 +123,7 @@ class Gates:
                         destination=row.destination,
                         reason=wait.reason,
                         retry_at_ms=wait.until_ms,
+                        gate=name,
                     )
                 )
         for (until_ms, reason, name), ids in waiting.items():

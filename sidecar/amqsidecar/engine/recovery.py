@@ -228,6 +228,7 @@ class Recovery:
                     taken_count=0 if unfinished is None else unfinished.taken_count,
                     sent_count=0 if unfinished is None else unfinished.sent_count,
                     reason=f"{said}, the store's last finished cycle is {state.cycle}{after}",
+                    token_is_missing=token is None,
                 )
             )
             # Why: an older state of the store may have been brought back. It would give row numbers

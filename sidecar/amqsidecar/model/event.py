@@ -211,11 +211,16 @@ class DuplicateSuppressed(Event, frozen=True, gc=False, kw_only=True, tag="dupli
 
 
 class DestinationBlocked(Event, frozen=True, gc=False, kw_only=True, tag="destination_blocked"):
-    """A destination can't take re-sends for now; what is due there waits."""
+    """A destination can't take re-sends for now; what is due there waits.
+
+    Attributes:
+        gate: the gate that closed; "" = it is the destination that takes nothing.
+    """
 
     destination: str
     reason: str
     retry_at_ms: int
+    gate: str = ""
 
 
 class Retried(Event, frozen=True, gc=False, kw_only=True, tag="retried"):
@@ -270,12 +275,21 @@ class CycleInDoubt(Event, frozen=True, gc=False, kw_only=True, tag="cycle_in_dou
     """The token is gone or of another time: what the cycle took and sent counts as waiting.
 
     Where it is of another time, all that waits was held.
+
+    Attributes:
+        token_is_missing: the broker has none, as one that is new and empty.
     """
 
     cycle: int
     taken_count: int
     sent_count: int
     reason: str
+    token_is_missing: bool = False
+
+    @property
+    def doubts_nothing(self) -> bool:
+        """Whether no cycle was unfinished, and no token says that something else happened."""
+        return self.token_is_missing and not (self.taken_count or self.sent_count)
 
 
 class CycleRecovered(Event, frozen=True, gc=False, kw_only=True, tag="cycle_recovered"):

@@ -34,7 +34,7 @@ class Wait(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         until_ms: when to ask again.
         reason: for the operator, who sees it beside the message.
-        is_news: the destination was open until now; this is logged and counted.
+        is_news: the destination was open until now; this is logged.
     """
 
     until_ms: int

@@ -38,7 +38,7 @@ class Takeover:
         make_link: Callable[[str], Link],
         make_engine: Callable[[TakeSession, Schedule], CycleEngine],
         every_s: float,
-        taken_over: Callable[[], None],
+        report: Callable[[int, int], None],
     ) -> None:
         """Prepare.
 
@@ -48,14 +48,14 @@ class Takeover:
             make_link: returns a link for an instance.
             make_engine: returns an engine that settles a cycle.
             every_s: time between two looks.
-            taken_over: called with each instance that was settled.
+            report: takes the numbers of instances that a look settled, and that it could not.
         """
         self._open_schedule = open_schedule
         self._open_instance = open_instance
         self._make_link = make_link
         self._make_engine = make_engine
         self._every_s = every_s
-        self._taken_over = taken_over
+        self._report = report
         self.worker = Worker(
             "takeover",
             self.look,
@@ -72,29 +72,37 @@ class Takeover:
         """
         with closing(self._open_schedule()) as schedule:
             abandoned = schedule.abandoned()
+        settled = left = 0
         for instance in abandoned:
             if self.worker.stop.is_set():
                 break
             try:
-                self._settle(instance)
+                is_settled = self._settle(instance)
             except StoreError as error:
                 # Why no warning: most of the time another sidecar was faster.
                 log.info("takeover_left", instance=instance, reason=str(error))
+                continue
             except (BrokerError, ConfigError) as error:
                 log.warning("takeover_failed", instance=instance, reason=str(error))
+                is_settled = False
+            settled += is_settled is True
+            left += is_settled is False
+        self._report(settled, left)
         return self._every_s
 
-    def _settle(self, instance: str) -> None:
-        """Be the instance for a moment; if the process dies inside, it is abandoned as before."""
+    def _settle(self, instance: str) -> bool | None:
+        """Be the instance for a moment; if the process dies inside, it is abandoned as before.
+
+        Returns whether its cycle is settled now; None = somebody else did it.
+        """
         with closing(self._open_instance(instance)) as schedule:
             state = schedule.state()
             if state.unfinished is None:
-                return
+                return None
             link = self._make_link(instance)
             with closing(link.take(TOKEN_QUEUE_PREFIX + instance)) as session:
                 is_settled = self._make_engine(session, schedule).recover(state, TOKEN_WAIT_S)
         if is_settled:
-            self._taken_over()
             log.info("taken_over", instance=instance, cycle=state.unfinished.cycle)
         else:
             log.warning(
@@ -103,3 +111,4 @@ class Takeover:
                 reason="its token is still held by a hanging process, or by the broker for a "
                 "dead one",
             )
+        return is_settled

@@ -215,7 +215,7 @@ def _line_of(event: AnyEvent) -> tuple[str, dict[str, object]] | None:
                 "taken_count": event.taken_count,
                 "sent_count": event.sent_count,
                 "reason": cut(event.reason),
-                "meaning": _DOUBT if event.taken_count or event.sent_count else _NO_DOUBT,
+                "meaning": _NO_DOUBT if event.doubts_nothing else _DOUBT,
             }
         case _:
             return None
@@ -235,9 +235,8 @@ _DOUBT: Final = (
     "possible"
 )
 _NO_DOUBT: Final = (
-    "no cycle was unfinished, so nothing is lost or doubled, unless an older copy of the store "
-    "or of the broker's data was restored: then messages that might be sent twice are held for a "
-    "person"
+    "no cycle was unfinished, so nothing is lost or doubled, unless an older copy of the store was "
+    "restored"
 )
 _PROBLEMS: Final = frozenset(
     {Parked, Exhausted, Discarded, DestinationBlocked, CycleRecovered, CycleInDoubt}

@@ -26,6 +26,7 @@ from amqsidecar.journal import OutboxLag
 from amqsidecar.model.event import (
     AnyEvent,
     CycleInDoubt,
+    DeadLettered,
     DestinationBlocked,
     Discarded,
     Exhausted,
@@ -97,6 +98,7 @@ class Metrics:
         self._clock = clock or SystemClock()
         self._read_state = read_state
         self._used_at_s: dict[str, float] = {}
+        self._blocked_until_ms: dict[str, int] = {}
         self._release_at_s = 0.0
         self._values: dict[str, MetricValues] = {
             spec.name: {(): 0.0} if spec.is_always_there and not spec.labels else {}
@@ -124,6 +126,12 @@ class Metrics:
                 for labels, count in values.items():
                     key = (self._bounded(labels[0]),) if bounded else labels
                     total[key] = total.get(key, 0.0) + count
+            # Why the others are kept: where there is no label of its own, another got through.
+            for destination in added.sent_to & self._blocked_until_ms.keys() - {OTHER}:
+                self._blocked_until_ms[destination] = 0
+            for destination, until_ms in added.blocked_until_ms.items():
+                label = self._bounded(destination)
+                self._blocked_until_ms[label] = max(until_ms, self._blocked_until_ms.get(label, 0))
             if added.lateness_s:
                 self._histograms["amqsidecar_lateness_seconds"].add(added.lateness_s)
 
@@ -165,10 +173,11 @@ class Metrics:
         with self._lock:
             totals[caller, result] = totals.get((caller, result), 0.0) + 1
 
-    def taken_over(self) -> None:
-        """Count an instance that this process has taken over and settled."""
+    def took_over(self, settled: int, left: int) -> None:
+        """Count abandoned instances that this process settled; set how many it could not."""
         with self._lock:
-            self._values["amqsidecar_takeovers_total"][()] += 1
+            self._values["amqsidecar_takeovers_total"][()] += settled
+            self._values["amqsidecar_abandoned_instances"][()] = float(left)
 
     def ambiguous_note(self) -> None:
         """Count a death with a note that may be about another copy of the message."""
@@ -285,7 +294,7 @@ class Metrics:
             return dict(self._values[name])
 
     def _show_state(self) -> None:
-        state = self._read_state()
+        state, now_ms = self._read_state(), self._clock.now_ms()
         found = state.readiness
         left_behind: MetricValues = {}
         for item in state.left_behind:
@@ -301,6 +310,10 @@ class Metrics:
             "amqsidecar_clock_behind_seconds": {(): found.clock.behind_s},
             "amqsidecar_clock_steps_total": {key: float(one) for key, one in steps.items() if one},
             "amqsidecar_left_behind": left_behind,
+            "amqsidecar_blocked": {
+                (destination,): float(now_ms < until_ms)
+                for destination, until_ms in self._blocked_until_ms.items()
+            },
         }
 
     def _set(self, name: str, value: float) -> None:
@@ -336,6 +349,7 @@ class Metrics:
         }
         for name in idle:
             del self._used_at_s[name]
+            self._blocked_until_ms.pop(name, None)
         for name in _OF_DESTINATIONS:
             values = self._values[name]
             for labels in [one for one in values if one[0] in idle]:
@@ -395,10 +409,17 @@ class _Histogram:
 
 
 class EventCounts(msgspec.Struct):
-    """How much a batch of events adds."""
+    """How much a batch of events adds.
+
+    Attributes:
+        sent_to: destinations that took something.
+        blocked_until_ms: when destinations that refused something may count as open again.
+    """
 
     counts: Mapping[str, Mapping[Labels, int]]
     lateness_s: list[float]
+    sent_to: set[str]
+    blocked_until_ms: Mapping[str, int]
 
 
 def count_events(events: Sequence[AnyEvent]) -> EventCounts:
@@ -409,6 +430,8 @@ def count_events(events: Sequence[AnyEvent]) -> EventCounts:
     resent = counts["amqsidecar_resent_total"]
     lateness_s = []
     died_at: dict[int, str] = {}
+    blocked_until_ms: dict[str, int] = {}
+    sent_to: set[str] = set()
     for event in events:
         match event:
             case Received() | Returned():
@@ -432,13 +455,21 @@ def count_events(events: Sequence[AnyEvent]) -> EventCounts:
                 decisions["park", "sidecar"] += 1
             case Held() if event.actor is None:
                 decisions["hold", "sidecar"] += 1
-            case DestinationBlocked():
-                counts["amqsidecar_destinations_blocked_total"][()] += 1
+            case DestinationBlocked(gate=""):
+                # Why longer than until the next try: another sidecar of the schedule may make it,
+                # and the time between two tries is no time in which it is open.
+                wait_ms = event.retry_at_ms - event.at_ms
+                blocked_until_ms[event.destination] = event.retry_at_ms + wait_ms * 3 // 2
+            case DeadLettered():
+                sent_to.add(event.destination)
+            case CycleInDoubt(doubts_nothing=True):
+                counts["amqsidecar_tokens_missing_total"][()] += 1
             case CycleInDoubt():
                 counts["amqsidecar_cycles_in_doubt_total"][()] += 1
             case _:
                 pass
-    return EventCounts(counts, lateness_s)
+    sent_to.update(destination for (destination,) in resent)
+    return EventCounts(counts, lateness_s, sent_to, blocked_until_ms)
 
 
 @lru_cache(maxsize=4096)

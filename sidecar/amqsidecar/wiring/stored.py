@@ -175,7 +175,7 @@ def _takeover(parts: ProcessParts, mode: StoredMode) -> AbstractContextManager[N
         make_link=parts.links.make,
         make_engine=mode.settler,
         every_s=config.store.lease_s / 2,
-        taken_over=parts.metrics.taken_over,
+        report=parts.metrics.took_over,
     ).worker
 
 

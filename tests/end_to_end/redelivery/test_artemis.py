@@ -227,12 +227,14 @@ def test_a_message_waits_while_its_subscription_is_gone(
     [row] = sidecar.json_command("list", "--destination", name)["rows"]
     assert "does not exist any more" in blocked[0]["reason"]
     assert row["state"] == "waiting"
-    assert sidecar.metric("amqsidecar_destinations_blocked_total") >= 1
+    blocked_now = f'amqsidecar_blocked{{destination="{name}"}}'
+    assert sidecar.metric(blocked_now) == 1
 
     peer.durable_subscribe(topic, client, "sub")
     found = peer.consume_durable(topic, client, "sub", count=1)
     peer.durable_unsubscribe(client, "sub")
     assert [one.test_id for one in found] == [sent.test_id]
+    eventually(lambda: f"{blocked_now} 0.0" in sidecar.get("/metrics")[1], what="it is open again")
 
 
 def test_auto_created_dead_letter_queues_are_found(peer: JmsPeer, unique: str) -> None:

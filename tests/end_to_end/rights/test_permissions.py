@@ -177,7 +177,7 @@ def test_without_a_right_to_write_messages_wait_until_somebody_grants_it(
     with sidecar(broker, tmp_path, f"no-{right}").start() as refused:
         seen = peer(broker, "consumer").fail(queue, messages=1, deliveries=deliveries)
         eventually(
-            lambda: refused.metric("amqsidecar_destinations_blocked_total") > 0,
+            lambda: refused.metric("amqsidecar_blocked") == 1,
             what="the broker refuses the message",
         )
         [row] = refused.json_command("list")["rows"]

@@ -194,6 +194,7 @@ def test_news_is_reported_once(world: World) -> None:
         world.die_again("orders")
     world.run(4)
     [told] = [event for event in world.events if isinstance(event, DestinationBlocked)]
+    assert told.gate == "breaker"
     assert told.reason.startswith("breaker: open")
     assert told.reason in {str(one) for one in reasons(world)}
 

@@ -104,13 +104,26 @@ def test_every_kind_of_problem_is_reported(stream: io.StringIO) -> None:
 
 def test_a_doubt_about_nothing_does_not_alarm(stream: io.StringIO) -> None:
     events = [
-        CycleInDoubt(at_ms=1, cycle=4, taken_count=taken, sent_count=sent, reason="no token")
-        for taken, sent in ((0, 0), (1, 0), (0, 1))
+        in_doubt(0, 0, token_is_missing=True),
+        in_doubt(1, 0, token_is_missing=True),
+        in_doubt(0, 1, token_is_missing=True),
+        in_doubt(0, 0, token_is_missing=False),
     ]
     LogEvents(FakeClock()).observe(events)
     meanings = [line["meaning"] for line in lines(stream)]
-    assert ["copies are possible" in meaning for meaning in meanings] == [False, True, True]
+    assert ["copies are possible" in meaning for meaning in meanings] == [False, True, True, True]
     assert "no cycle was unfinished" in meanings[0]
+
+
+def in_doubt(taken_count: int, sent_count: int, *, token_is_missing: bool) -> CycleInDoubt:
+    return CycleInDoubt(
+        at_ms=1,
+        cycle=4,
+        taken_count=taken_count,
+        sent_count=sent_count,
+        reason="said",
+        token_is_missing=token_is_missing,
+    )
 
 
 def test_a_flood_is_one_line_a_second(stream: io.StringIO) -> None:

@@ -114,11 +114,21 @@ COUNTED: list[tuple[Callable[[], AnyEvent], list[tuple[str, tuple[str, ...]]]]] 
     (lambda: DuplicateSuppressed(at_ms=1, destination=QUEUE, redelivery_count=1), []),
     (
         lambda: DestinationBlocked(at_ms=1, destination=QUEUE, reason="full", retry_at_ms=2),
-        [("destinations_blocked_total", ())],
+        [],
     ),
     (
         lambda: CycleInDoubt(at_ms=1, cycle=1, taken_count=1, sent_count=1, reason="no token"),
         [("cycles_in_doubt_total", ())],
+    ),
+    (
+        lambda: CycleInDoubt(at_ms=1, cycle=1, taken_count=0, sent_count=0, reason="set back"),
+        [("cycles_in_doubt_total", ())],
+    ),
+    (
+        lambda: CycleInDoubt(
+            at_ms=1, cycle=1, taken_count=0, sent_count=0, reason="gone", token_is_missing=True
+        ),
+        [("tokens_missing_total", ())],
     ),
     (
         lambda: CycleRecovered(at_ms=1, cycle=1, verdict="committed", taken_count=1, sent_count=1),
@@ -189,6 +199,58 @@ def test_new_causes_are_those_that_were_reported_last() -> None:
     metrics.set_new_causes({"queue://old": 3})
     metrics.set_new_causes({QUEUE: 2, "queue://B": 1})
     assert metrics.labelled("amqsidecar_new_causes") == {(OTHER,): 3}
+
+
+def blocked(at_ms: int, wait_ms: int, destination: str = QUEUE, gate: str = "") -> AnyEvent:
+    retry_at_ms = at_ms + wait_ms
+    return DestinationBlocked(
+        at_ms=at_ms, destination=destination, reason="full", retry_at_ms=retry_at_ms, gate=gate
+    )
+
+
+def test_a_destination_is_blocked_until_something_gets_through() -> None:
+    clock = VirtualClock()
+    metrics = Metrics(clock=clock)
+    metrics.observe([resent(0), blocked(clock.now_ms(), 60_000)])
+    assert metrics.labelled("amqsidecar_blocked") == {(QUEUE,): 1}
+    clock.advance(149_000)
+    metrics.observe([resent(0, "queue://B")])
+    assert metrics.labelled("amqsidecar_blocked") == {(QUEUE,): 1}
+    metrics.observe([resent(0)])
+    assert metrics.labelled("amqsidecar_blocked") == {(QUEUE,): 0}
+    metrics.observe([blocked(clock.now_ms(), 1_000)])
+    assert metrics.labelled("amqsidecar_blocked") == {(QUEUE,): 1}
+    metrics.observe([DeadLettered(at_ms=1, destination=QUEUE, redelivery_count=1)])
+    assert metrics.labelled("amqsidecar_blocked") == {(QUEUE,): 0}
+
+
+def test_a_block_that_another_sidecar_saw_end_ends_by_itself() -> None:
+    clock = VirtualClock()
+    metrics = Metrics(clock=clock)
+    metrics.observe([blocked(clock.now_ms(), 60_000)])
+    clock.advance(150_000)
+    assert metrics.labelled("amqsidecar_blocked") == {(QUEUE,): 0}
+
+
+def test_a_gate_blocks_no_destination() -> None:
+    clock = VirtualClock()
+    metrics = Metrics(clock=clock)
+    metrics.observe([blocked(clock.now_ms(), 60_000, gate="breaker")])
+    assert metrics.labelled("amqsidecar_blocked") == {}
+
+
+def test_blocked_destinations_have_few_labels() -> None:
+    """Of those without one, a send to one does not open the others."""
+    clock = VirtualClock()
+    metrics = Metrics(destination_limit=2, clock=clock)
+    names = [f"queue://{one}" for one in range(9)]
+    metrics.observe([blocked(clock.now_ms(), 60_000, name) for name in names])
+    metrics.observe([resent(0, names[0]), resent(0, names[7])])
+    assert metrics.labelled("amqsidecar_blocked") == {
+        (names[0],): 0,
+        (names[1],): 1,
+        (OTHER,): 1,
+    }
 
 
 def test_unknown_space_is_not_shown_as_none() -> None:
