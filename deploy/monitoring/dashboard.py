@@ -30,8 +30,27 @@ def dashboard() -> dict[str, Any]:
         "time": {"from": "now-6h", "to": "now"},
         "timezone": "browser",
         "templating": {"list": _variables()},
-        "annotations": {"list": []},
+        "annotations": {"list": [_starts()]},
+        "links": [_link("Alerts", "/alerting/list?search=Amqsidecar")],
         "panels": list(_placed()),
+    }
+
+
+def _link(title: str, url: str) -> dict[str, Any]:
+    return {"title": title, "type": "link", "url": url, "targetBlank": True}
+
+
+def _starts() -> dict[str, Any]:
+    """Return the starts of processes, as lines in each graph."""
+    return {
+        "name": "starts",
+        "datasource": SOURCE,
+        "enable": True,
+        "iconColor": "purple",
+        "expr": f"changes(process_start_time_seconds{{{PICKED}}}[$__interval]) > 0",
+        "titleFormat": "start",
+        "textFormat": "{{job}} {{instance}}",
+        "step": "60s",
     }
 
 
@@ -129,6 +148,7 @@ def _drawn(panel: Panel) -> dict[str, Any]:
             "defaults": {
                 "unit": panel.unit,
                 "min": 0,
+                "noValue": "none",
                 "custom": custom,
                 "thresholds": {"mode": "absolute", "steps": steps},
                 "mappings": [_UP_OR_DOWN] if panel.kind == "state-timeline" else [],

@@ -237,7 +237,11 @@ DASHBOARD = (
                 title="Blocked destinations",
                 kind="stat",
                 queries=[
-                    ("", f"sum({of_schedules('amqsidecar_blocked', 'destination', OF)}) or vector(0)")
+                    (
+                        "",
+                        f"sum({of_schedules('amqsidecar_blocked', 'destination', OF)})"
+                        " or vector(0)",
+                    )
                 ],
                 help="What is due there waits; the log's destination_blocked says why.",
                 width=4,
@@ -460,6 +464,36 @@ DASHBOARD = (
                     ("bytes", grown("amqsidecar_journal_written_bytes_total")),
                 ],
                 help="0 and 0: off, or it stands still.",
+                width=8,
+            ),
+        ),
+    ),
+    Row(
+        title="Processes",
+        is_closed=True,
+        panels=(
+            Panel(
+                title="Memory",
+                queries=[("{{job}} {{instance}}", f"process_resident_memory_bytes{{{PICKED}}}")],
+                help="Of sidecars. Bounds: sizing.md.",
+                unit="bytes",
+                width=8,
+            ),
+            Panel(
+                title="Processors in use",
+                queries=[
+                    (
+                        "{{job}} {{instance}}",
+                        f"rate(process_cpu_seconds_total{{{PICKED}}}[5m])",
+                    )
+                ],
+                help="Near 1: at its limit, because one thread does all the work.",
+                width=8,
+            ),
+            Panel(
+                title="Open files and sockets",
+                queries=[("{{job}} {{instance}}", f"process_open_fds{{{PICKED}}}")],
+                help="The system's limit is process_max_fds.",
                 width=8,
             ),
         ),

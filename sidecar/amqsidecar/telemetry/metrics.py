@@ -462,10 +462,9 @@ def count_events(events: Sequence[AnyEvent]) -> EventCounts:
                 blocked_until_ms[event.destination] = event.retry_at_ms + wait_ms * 3 // 2
             case DeadLettered():
                 sent_to.add(event.destination)
-            case CycleInDoubt(doubts_nothing=True):
-                counts["amqsidecar_tokens_missing_total"][()] += 1
             case CycleInDoubt():
-                counts["amqsidecar_cycles_in_doubt_total"][()] += 1
+                what = "tokens_missing" if event.doubts_nothing else "cycles_in_doubt"
+                counts[f"amqsidecar_{what}_total"][()] += 1
             case _:
                 pass
     sent_to.update(destination for (destination,) in resent)
