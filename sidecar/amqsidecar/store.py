@@ -128,6 +128,10 @@ class StoreTransaction(Protocol):
         """Write events that belong to no cycle; they count at once."""
         ...
 
+    def add_lying(self, rows: Sequence[TakenRow], events: Sequence[AnyEvent]) -> None:
+        """Add EXHAUSTED rows of messages that lie in queues of the broker; they count at once."""
+        ...
+
     def set_token_created(self) -> None:
         """The first token is in the broker."""
         ...

@@ -132,7 +132,7 @@ class StoreWorld(Generic[S]):
         self._engine = engine = CycleEngine(
             link=link,
             store=self.store,
-            judge=RecallJudge(judge, self.store, finals, keeps_exhausted=self.keeps_exhausted),
+            judge=RecallJudge(judge, self.store, finals, (), keeps_exhausted=self.keeps_exhausted),
             backlog=backlog,
             clock=self.own_clock,
             limits=self.limits,

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 
+from amqsidecar.model.provenance import BY_MESSAGE_ID, BY_NUMBER
 from amqsidecar.model.sidecar_names import PROPERTY_REDELIVERY_ID
 
 
@@ -17,7 +18,25 @@ def quoted(text: str) -> str:
 
 
 def of_redelivery_ids(redelivery_ids: Collection[str]) -> str:
-    """Return the selector of messages that have one of these redelivery ids; "" = no ids."""
+    """Return the selector of messages that have one of these redelivery ids; "" = no ids.
+
+    A message that never left its queue has the name that `lying_id` gave it.
+    """
     if not redelivery_ids:
         return ""
-    return f"{PROPERTY_REDELIVERY_ID} IN ({', '.join(map(quoted, redelivery_ids))})"
+    found = [_among(PROPERTY_REDELIVERY_ID, redelivery_ids)]
+    names = [
+        one.removeprefix(BY_MESSAGE_ID) for one in redelivery_ids if one.startswith(BY_MESSAGE_ID)
+    ]
+    if names:
+        # Why both: Classic knows the first, Artemis the second.
+        found += [_among("JMSMessageID", names), _among("AMQUserID", names)]
+    for one in redelivery_ids:
+        number, _, created_ms = one.removeprefix(BY_NUMBER).partition("-")
+        if one.startswith(BY_NUMBER):
+            found.append(f"(_AMQ_ORIG_MESSAGE_ID = {number} AND AMQTimestamp = {created_ms})")
+    return " OR ".join(found)
+
+
+def _among(name: str, values: Collection[str]) -> str:
+    return f"{name} IN ({', '.join(map(quoted, values))})"

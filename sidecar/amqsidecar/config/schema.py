@@ -21,6 +21,7 @@ from amqsidecar.config.sections.observe import ObserveOptions
 from amqsidecar.config.sections.policy import PolicyOptions, VerdictPolicy
 from amqsidecar.config.sections.redelivery import (
     ExhaustedChoice,
+    Mode,
     OutcomesOptions,
     RedeliveryOptions,
 )
@@ -91,6 +92,37 @@ class Config(Section):
                 "is `keep`, but where store.url is broker: there is no schedule to keep a message "
                 "in: set `queue`, or use another store",
             )
+
+        if self.redelivery.mode is Mode.MANUAL:
+            yield from self._problems_of_manual()
+
+    def _problems_of_manual(self) -> Iterator[KeyedProblem]:
+        """Yield options that need dead letters to be taken, or looks at their queues."""
+        for key, is_wrong, why in (
+            (
+                "store.url",
+                self.store.url == BROKER_HELD,
+                "is broker:, where nothing is known of a message that was not taken: use another "
+                "store",
+            ),
+            (
+                "redelivery.exhausted",
+                self.redelivery.exhausted is ExhaustedChoice.KEEP,
+                "is `keep`, which takes exhausted messages out of their queues: set `queue`",
+            ),
+            (
+                "outcomes.watch",
+                not self.outcomes.watch,
+                "is off, but only a watcher sees dead letters that are not taken: switch it on",
+            ),
+            (
+                "listener.copy_key_file",
+                self.listener.copy_key_file is not None,
+                "is set, but the listener's copies are made to be redelivered: leave it empty",
+            ),
+        ):
+            if is_wrong:
+                yield key, f"{why}; redelivery.mode is `manual`"
 
     def origin(self, key: str) -> str:
         """Return where an option was set, such as `sidecar.yaml:12`; the key itself if nowhere."""

@@ -8,19 +8,26 @@ chosen messages, the others come with them, wait in the schedule, and go back in
 no more messages of their queue are wanted. Their due times keep that order.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
 from amqsidecar.broker import Delivery
-from amqsidecar.engine.judging.judge import LONGEST_REDELIVERY_ID, Judgement, Judging
+from amqsidecar.engine.judging.judge import Judgement, Judging
 from amqsidecar.engine.judging.send_rules import LONGEST_NAME, SendRules
 from amqsidecar.model.destination import Destination
-from amqsidecar.model.event import AnyEvent, Held, Parked
+from amqsidecar.model.event import AnyEvent, Held, Parked, Received
 from amqsidecar.model.failure import failure_cause
-from amqsidecar.model.provenance import kept_message_id
+from amqsidecar.model.provenance import kept_message_id, lying_id
 from amqsidecar.model.row_changes import FIRST_OF_LIFE, TAKEN_BACK, OrderKeeper
-from amqsidecar.model.schedule import Recall, RowState, RowView, TakenRow, first_redelivery_id
+from amqsidecar.model.schedule import (
+    WANTED,
+    Recall,
+    RowState,
+    RowView,
+    TakenRow,
+    first_redelivery_id,
+)
 from amqsidecar.store import Store
 
 NO_ORIGIN = "the message does not name its origin"
@@ -44,6 +51,11 @@ class FinalQueues:
         """
         self._names |= frozenset(_queue_name(one) for one in queues)
 
+    @property
+    def is_any(self) -> bool:
+        """Whether any was read by now."""
+        return bool(self._names)
+
     def covers(self, destination: Destination) -> bool:
         """Return whether a destination is one of them."""
         return bool(self._names) and _queue_name(destination) in self._names
@@ -57,6 +69,7 @@ class RecallJudge:
         judge: Judging,
         store: Store,
         finals: FinalQueues,
+        in_place: Collection[str],
         *,
         keeps_exhausted: bool,
     ) -> None:
@@ -66,12 +79,15 @@ class RecallJudge:
             judge: of dead letters.
             store: knows the messages in final queues; asked in the transaction of the cycle.
             finals: which queues are final.
+            in_place: dead-letter queues that may hold messages with a row, since they were not read
+                before; canonical texts.
             keeps_exhausted: messages that were not chosen stay in the schedule; False = they go
                 back.
         """
         self._judge = judge
         self._store = store
         self._finals = finals
+        self._in_place = in_place
         self._unchosen = Recall.NONE if keeps_exhausted else Recall.RETURN
         self._known: dict[tuple[str, str], list[RowView]] = {}
         self._order = OrderKeeper()
@@ -84,12 +100,15 @@ class RecallJudge:
     def prepare(self, deliveries: Sequence[Delivery], /) -> Sequence[Delivery]:
         """Read what is known of deliveries that are judged next; see `Judging`."""
         deliveries = self._judge.prepare(deliveries)
+        self._known = {}
+        if not self._finals.is_any and not self._in_place:
+            return deliveries
         ids = {
             redelivery_id
             for one in deliveries
-            if (redelivery_id := one.provenance.redelivery_id) and self._finals.covers(one.source)
+            if (self._finals.covers(one.source) or str(one.source) in self._in_place)
+            and (redelivery_id := lying_id(one.provenance))
         }
-        self._known = {}
         for row in self._store.lying(ids) if ids else ():
             self._known.setdefault((row.redelivery_id, row.goes_to), []).append(row)
         return deliveries
@@ -98,14 +117,20 @@ class RecallJudge:
         self, delivery: Delivery, uid: str, row_id: int, now_ms: int, *, is_backlog: bool
     ) -> Judgement:
         """Return the judgement on a delivery that was prepared for; see `Judge.judge`."""
-        if not self._finals.covers(delivery.source):
+        is_final = self._finals.covers(delivery.source)
+        if not is_final and not self._known:
             return self._judge.judge(delivery, uid, row_id, now_ms, is_backlog=is_backlog)
-        self._finals.arrivals += 1
-        redelivery_id = delivery.provenance.redelivery_id
-        if not redelivery_id or len(redelivery_id) > LONGEST_REDELIVERY_ID:
-            redelivery_id = first_redelivery_id(uid, row_id)
+        redelivery_id = lying_id(delivery.provenance)
         rows = self._known.get((redelivery_id, str(delivery.source)))
+        if not is_final and not (rows and rows[0].recall in WANTED):
+            known = rows.pop(0) if rows else None
+            if known is not None:
+                delivery = _named(delivery, redelivery_id)
+            judgement = self._judge.judge(delivery, uid, row_id, now_ms, is_backlog=is_backlog)
+            return judgement if known is None else _in_place_of(known, judgement)
+        self._finals.arrivals += is_final
         if not rows:
+            redelivery_id = redelivery_id or first_redelivery_id(uid, row_id)
             return self._in_order(self._stranger(delivery, row_id, redelivery_id, now_ms), now_ms)
         known = rows.pop(0)
         row, events = self._chosen(delivery, row_id, known, now_ms)
@@ -212,6 +237,19 @@ class RecallJudge:
             reason=NO_ORIGIN if is_lost else TAKEN_BACK,
         )
         return Judgement(row, (event,))
+
+
+def _named(delivery: Delivery, redelivery_id: str) -> Delivery:
+    """Return a delivery with a redelivery id."""
+    provenance = msgspec.structs.replace(delivery.provenance, redelivery_id=redelivery_id)
+    return msgspec.structs.replace(delivery, provenance=provenance)
+
+
+def _in_place_of(known: RowView, judgement: Judgement) -> Judgement:
+    """Return the judgement on a dead letter that has a row and is taken by the rules now."""
+    # Why: its death is in the history since it was found.
+    events = tuple(one for one in judgement.events if not isinstance(one, Received))
+    return Judgement(judgement.row, events, known.id)
 
 
 def _time_left_ms(delivery: Delivery, now_ms: int) -> int:

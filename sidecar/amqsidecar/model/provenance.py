@@ -50,6 +50,29 @@ class Provenance(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     problem: str | None = None
 
 
+LONGEST_REDELIVERY_ID: Final = 256
+"""A longer one is not from a sidecar, and would be in each event and each index."""
+BY_NUMBER: Final = "in-place-number:"
+BY_MESSAGE_ID: Final = "in-place:"
+"""Begin the redelivery ids of messages that never left their dead-letter queue; see `lying_id`."""
+
+
+def lying_id(provenance: Provenance) -> str:
+    """Return the id by which a message is found in the queue that it lies in; "" = it has none.
+
+    That is its redelivery id, or a name made of the broker's number or of the message id, which
+    becomes its redelivery id when it is taken.
+    """
+    found = provenance.redelivery_id
+    if not found and provenance.number:
+        found = BY_NUMBER + provenance.number
+    elif not found and provenance.message_id:
+        found = BY_MESSAGE_ID + provenance.message_id
+    # Why printable: every store and every selector has to keep it as it is.
+    is_kept = found and len(found) <= LONGEST_REDELIVERY_ID and found.isprintable()
+    return found if found and is_kept else ""
+
+
 def kept_cause(text: str | None) -> str | None:
     """Return the part of a cause of death that is kept; None = there is none."""
     return None if text is None else bounded_cause(text)

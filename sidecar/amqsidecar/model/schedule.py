@@ -140,6 +140,11 @@ class TakenRow(msgspec.Struct, frozen=True, gc=False):
     passes_gates: bool = False
 
     @property
+    def is_in_final_queue(self) -> bool:
+        """See `RowView`."""
+        return self.state is RowState.EXHAUSTED and self.is_final
+
+    @property
     def decided_queue(self) -> str | None:
         """Its final dead-letter queue; None = it is not final, and none was decided."""
         is_ended = self.is_final or self.state is RowState.EXHAUSTED

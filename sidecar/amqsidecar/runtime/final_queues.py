@@ -19,6 +19,7 @@ from amqsidecar.model import row_changes
 from amqsidecar.model.destination import parse_destination
 from amqsidecar.model.event import AnyEvent, Held
 from amqsidecar.model.outcome import Observation
+from amqsidecar.model.provenance import lying_id
 from amqsidecar.model.schedule import Recall, RowFilter, RowState
 from amqsidecar.schedule import Schedule
 
@@ -101,7 +102,7 @@ class FinalQueueWatch:
 
     def count_known(self, schedule: Schedule) -> Mapping[str, int]:
         """Return how many rows lie in each final queue; to be called before each look."""
-        if _is_recalling(schedule):
+        if is_recalling(schedule):
             self._looks.clear()
         known = Counter[str]()
         for one in schedule.exhausted_tallies():
@@ -148,7 +149,7 @@ class FinalQueueWatch:
         if known and (look.surplus if foreign is None else look.surplus < foreign):
             gone = _find_gone(schedule, link, seen)
             look = msgspec.structs.replace(look, is_suspect=True, gone=gone)
-        if _is_recalling(schedule):
+        if is_recalling(schedule):
             self._looks.clear()
             return seen
         before = self._looks.get(name)
@@ -166,7 +167,7 @@ class FinalQueueWatch:
         return msgspec.structs.replace(seen, unknown=found.unknown, missing=found.missing)
 
 
-def _is_recalling(schedule: Schedule) -> bool:
+def is_recalling(schedule: Schedule) -> bool:
     """Return whether the sidecar takes messages out of final queues, or puts them back."""
     left = (Recall.NONE, Recall.LEAVE)
     return any(schedule.count_recalled(one) for one in Recall if one not in left)
@@ -191,5 +192,5 @@ def _find_gone(
     if after is None or after.depth is None or len(found) < after.depth:
         # Why nothing: another reader has some in hand, or the browse ended early.
         return None
-    held = {one.provenance.redelivery_id for one in found}
+    held = {lying_id(one.provenance) for one in found}
     return frozenset(row.id for row in rows if row.redelivery_id not in held)

@@ -22,6 +22,7 @@ NONE_KNOWN = (
     "no dead-letter queue of the broker is known, so nothing is taken yet; discovery continues, "
     "or name the queues in intake.queues"
 )
+MANUAL = "redelivery.mode is manual: dead letters stay in their queues until a person acts on them"
 ALL_REFUSED = (
     "no dead-letter queue can be read, so nothing is taken; waiting messages are still sent"
 )
@@ -45,8 +46,22 @@ class IntakeKeeper:
     """The queues that are read and those that are not, over all links of a process."""
 
     def __init__(
-        self, named: Sequence[IntakeQueue], find: FindIntake, report_health: ReportIntake
+        self,
+        named: Sequence[IntakeQueue],
+        find: FindIntake,
+        report_health: ReportIntake,
+        *,
+        is_manual: bool = False,
     ) -> None:
+        """Make it.
+
+        Args:
+            named: the operator's; none = those that are found.
+            find: finds the others.
+            report_health: see `ReportIntake`.
+            is_manual: none of them is read; only `finals` are.
+        """
+        self._is_manual = is_manual
         self._named = tuple(named)
         self._find = find
         self._report_health = report_health
@@ -89,6 +104,9 @@ class IntakeKeeper:
         # Why all: a queue that is refused now may be read later.
         if wanted != names.queues:
             names.replace(wanted)
+        if self._is_manual:
+            problem = MANUAL if wanted else problem or NONE_KNOWN
+            wanted = ()
         # Why once only: what is left out meanwhile would be read from its front again.
         if not (finals and self._has_looked):
             refused_queues = self._attach(link, list(wanted), prefetch)
@@ -128,7 +146,7 @@ class IntakeKeeper:
                 return refused
 
     def _report(self, read: list[str], refused: dict[str, str], problem: str) -> None:
-        is_harmless = bool(read) or problem == NONE_KNOWN
+        is_harmless = bool(read) or problem in (NONE_KNOWN, MANUAL)
         self._report_health(len(read), refused, "" if is_harmless else problem)
         if read and read != self._told_queues:
             log.info("intake", count=len(read), queues=read[:_LOGGED_MAX])
@@ -141,7 +159,10 @@ class IntakeKeeper:
                 log.info("intake_queue_read_again", queue=name)
         self._told_refused = refused
         if problem and _lasting(problem) != _lasting(self._told_problem):
-            log.warning("intake_limited" if read else "intake_empty", meaning=problem)
+            if problem == MANUAL:
+                log.info("intake_manual", meaning=problem)
+            else:
+                log.warning("intake_limited" if read else "intake_empty", meaning=problem)
         self._told_problem = problem
 
 

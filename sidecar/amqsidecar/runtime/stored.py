@@ -172,7 +172,7 @@ class StoredMode:
             accepts_orphans=settings.accepts_orphans, rules_digest=settings.rules_digest
         )
         self._make_link = make_link
-        self._make_judge = make_judge
+        self.make_judge = make_judge
         self._gates = gates
         self._blockages = Blockages()
         self._losses = Losses()
@@ -188,7 +188,7 @@ class StoredMode:
 
     def settler(self, link: TakeSession, store: Schedule) -> CycleEngine:
         """Return an engine like ours for a link and a store that another thread has."""
-        judge = self._make_judge(link, IntakeNames(link.description.kind))
+        judge = self.make_judge(link, IntakeNames(link.description.kind))
         return self._make_engine(link, store, judge, self._make_backlog(link), NO_GATES, None)
 
     def _make_backlog(self, link: TakeSession) -> BacklogGate:
@@ -219,7 +219,7 @@ class StoredMode:
         """Wait until the instance is ours; see `OpenedLink`."""
         self.tokens.check_start(link, self.schedule, state)
         names, backlog = IntakeNames(link.description.kind), self._make_backlog(link)
-        judge = self._make_judge(link, names)
+        judge = self.make_judge(link, names)
         engine = self._make_engine(link, self.schedule, judge, backlog, self._gates, wake_at)
         is_wait_logged = False
         while not engine.recover(state, TOKEN_WAIT_S):
@@ -245,11 +245,10 @@ class StoredMode:
     ) -> CycleEngine:
         """Return an engine over a link and a store."""
         bound, keeps = self.parts.cycle_size(link), self.settings.exhausting.keeps_exhausted
-        judge_of_deaths.send_rules.note_finals(
-            parse_destination(one.queue) for one in store.exhausted_tallies() if one.is_in_queue
-        )
+        lying = {one.queue for one in store.exhausted_tallies() if one.is_in_queue}
+        judge_of_deaths.send_rules.note_finals(map(parse_destination, lying))
         paired = PairedJudge(judge_of_deaths, store.known_lives)
-        judge: Judging = RecallJudge(paired, store, self.finals, keeps_exhausted=keeps)
+        judge: Judging = RecallJudge(paired, store, self.finals, lying, keeps_exhausted=keeps)
         if self.notes is not None:
             judge = NotedJudge(judge, self.notes, OneQueue(link, self.notes.is_copied).holds)
         return CycleEngine(

@@ -18,6 +18,7 @@ from amqsidecar.model.event import AnyEvent, Received, Resent
 from amqsidecar.model.outcome import COUNTING_MENDS, NOT_COUNTED, Account, Observation
 from amqsidecar.model.schedule import Tally
 from amqsidecar.runtime.final_queues import FinalQueueWatch
+from amqsidecar.runtime.in_place import InPlaceIndex
 from amqsidecar.runtime.open_resends import OpenResends
 from amqsidecar.runtime.unread_queues import FindUnread, no_unread_queues
 from amqsidecar.runtime.worker import KeptSchedule, Worker
@@ -105,6 +106,7 @@ class Watching:
         resends: OpenResends,
         keeps_proofs: bool,
         find_unread: FindUnread = no_unread_queues,
+        in_place: InPlaceIndex | None = None,
         report_counted: Callable[[bool], None] = lambda _is_counted: None,
     ) -> None:
         """Prepare.
@@ -119,6 +121,7 @@ class Watching:
             resends: counts outcomes.
             keeps_proofs: whether proved outcomes are events; if the process dies, some are not.
             find_unread: finds dead-letter queues that are not read; they are looked at, too.
+            in_place: gives rows to what lies in queues that are not read; None = has none.
             report_counted: called after each look with whether the broker counts acknowledgements.
         """
         self.worker = Worker(
@@ -138,6 +141,7 @@ class Watching:
         self._resends = resends
         self._keeps_proofs = keeps_proofs
         self._find_unread = find_unread
+        self._in_place = in_place
         self._finals = FinalQueueWatch()
         self._unread: tuple[str, ...] = ()
         self._find_at_s = 0.0
@@ -170,12 +174,13 @@ class Watching:
 
     def turn(self, store: Schedule) -> None:
         """Read events, examine destinations, and store the observations."""
+        self._index(store)
         # Why before the events: what is sent meanwhile is then in one of them at least.
         tallies, known = store.tallies(), self._finals.count_known(store)
         self._read(store)
         self._find()
         self._choose(store, tallies, [*known, *self._unread])
-        if not self._watched:
+        if not self._watched and self._in_place is None:
             self._close_link()
         now_s = self._clock.monotonic_s()
         due = [
@@ -192,6 +197,17 @@ class Watching:
         if self._keeps_proofs:
             for at in range(0, len(proved), PROOFS_AT_ONCE):
                 store.record_outcomes(proved[at : at + PROOFS_AT_ONCE])
+
+    def _index(self, store: Schedule) -> None:
+        """Add rows of what lies in queues that are not read, if it is time."""
+        index = self._in_place
+        link = self._open_link() if index is not None and index.is_due else None
+        if index is None or link is None:
+            return
+        try:
+            index.look(store, link)
+        except LinkLost as lost:
+            self._lost(f"the link is lost: {lost}")
 
     def _find(self) -> None:
         """Find dead-letter queues that are not read, if it is time."""

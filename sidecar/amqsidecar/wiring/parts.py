@@ -15,6 +15,7 @@ from amqsidecar.broker import IntakeQueue
 from amqsidecar.clock import Clock, ClockStep
 from amqsidecar.config.schema import Config
 from amqsidecar.config.sections.http import split_listen
+from amqsidecar.config.sections.redelivery import Mode
 from amqsidecar.engine.crash_points import CrashPoint
 from amqsidecar.engine.cycle_events import CycleStats
 from amqsidecar.errors import ConfigError, Problem
@@ -100,7 +101,12 @@ class ProcessParts:
         """Return the service."""
         return Service(
             open_link=open_link,
-            intake=IntakeKeeper(named, find_intake, self.health.intake),
+            intake=IntakeKeeper(
+                named,
+                find_intake,
+                self.health.intake,
+                is_manual=self.config.redelivery.mode is Mode.MANUAL,
+            ),
             attempts=self.attempts,
             clock=self.clock,
             look_at_clock=look_at_clock,

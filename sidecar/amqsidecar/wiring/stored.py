@@ -11,7 +11,7 @@ import structlog
 from amqsidecar.clock import SystemClock
 from amqsidecar.config.schema import Config
 from amqsidecar.config.sections.intake import Backlog
-from amqsidecar.config.sections.redelivery import ExhaustedChoice
+from amqsidecar.config.sections.redelivery import ExhaustedChoice, Mode
 from amqsidecar.engine.crash_points import CrashPoint
 from amqsidecar.engine.gates import Gates
 from amqsidecar.engine.intake import named_queues
@@ -25,6 +25,7 @@ from amqsidecar.model.service_mark import ServiceMark, ServiceMarkKind
 from amqsidecar.runtime.clocks.steady import NOTICED_MS, SteadyClock
 from amqsidecar.runtime.discovery import Discovery
 from amqsidecar.runtime.housekeeping import Housekeeping
+from amqsidecar.runtime.in_place import InPlaceIndex
 from amqsidecar.runtime.journaling import Journaling
 from amqsidecar.runtime.left_behind import LeftBehindNews
 from amqsidecar.runtime.open_resends import OpenResends
@@ -46,7 +47,7 @@ from amqsidecar.wiring.rules import (
 from amqsidecar.wiring.schedules import open_instance, open_schedule, store_folder
 
 
-def _watching(parts: ProcessParts, instance: str) -> AbstractContextManager[None]:
+def _watching(parts: ProcessParts, mode: StoredMode, instance: str) -> AbstractContextManager[None]:
     """Look, while the block runs, at queues that are re-sent to or not read, where wanted."""
     config, options, metrics = parts.config, parts.config.outcomes, parts.metrics
     if not options.watch:
@@ -54,6 +55,15 @@ def _watching(parts: ProcessParts, instance: str) -> AbstractContextManager[None
     window_ms = options.window_s * 1000
     # Why another: it is called in a thread of its own.
     find_intake = Discovery(parts.rules.classic, is_silent=True).find
+    named = named_queues(config.intake.queues)
+    in_place = InPlaceIndex(
+        named=named,
+        find_intake=find_intake,
+        make_judge=mode.make_judge,
+        clock=parts.clock,
+        interval_s=config.observe.interval_s,
+        max_messages=config.observe.max_messages,
+    )
     return Watching(
         open_schedule=parts.open_schedule,
         brokers=parts.links,
@@ -66,8 +76,9 @@ def _watching(parts: ProcessParts, instance: str) -> AbstractContextManager[None
         # Why only with a journal: the history shows outcomes by the observations themselves.
         keeps_proofs=bool(config.journal.path),
         find_unread=lambda link: unread_queues(
-            link, named_queues(config.intake.queues), find_intake, config.redelivery.final_suffix
+            link, named, find_intake, config.redelivery.final_suffix
         ),
+        in_place=in_place if config.redelivery.mode is Mode.MANUAL else None,
         report_counted=metrics.set_outcomes_counted,
     ).worker
 
@@ -159,7 +170,7 @@ def _beside(
         wake=service.wake,
         metrics=parts.metrics,
     )
-    with _takeover(parts, mode), operating.worker, journaling, _watching(parts, instance):
+    with _takeover(parts, mode), operating.worker, journaling, _watching(parts, mode, instance):
         housekeeping.plan(service.service_clock)
         yield
 

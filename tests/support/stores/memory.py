@@ -238,6 +238,10 @@ class MemoryTransaction:
         if events:
             self._contents.blocks.append(_Block(tuple(events)))
 
+    def add_lying(self, rows: Sequence[TakenRow], events: Sequence[AnyEvent]) -> None:
+        self._contents.rows.update({row.id: _storable(row, _TEXTS) for row in rows})
+        self.record(events)
+
     def set_token_created(self) -> None:
         self._contents.token_created = True
 

@@ -41,7 +41,7 @@ def test_it_keeps_the_time_that_it_has_left(
     finals.replace([FINAL])
     send_rules = SendRules(BrokerKind.ARTEMIS, lambda one: one.name == DLQ, ".exhausted")
     inner = Judge(CountingRules(), send_rules, random.Random(1).random)
-    judge = RecallJudge(inner, store, finals, keeps_exhausted=False)
+    judge = RecallJudge(inner, store, finals, (), keeps_exhausted=False)
     provenance = Provenance(
         origin=queue("orders"), redelivery_id=known.redelivery_id, expires_at_ms=expires_at_ms
     )

@@ -22,7 +22,7 @@ from amqsidecar.formats.amqp_classic_message import (
 )
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.left_behind import LeftBehind, Loss
-from amqsidecar.model.provenance import Provenance
+from amqsidecar.model.provenance import Provenance, lying_id
 
 NATIVE_ONLY = "JMS_AMQP_NATIVE = TRUE"
 """Selects messages of AMQP applications that came through a connector that keeps their bytes."""
@@ -170,7 +170,7 @@ class ClassicIntake(AheadIntake):
                 provenance = self._read(message, queue, subscription.origin, now_ms)
                 if isinstance(provenance, str):
                     subscription.reasons[provenance] += 1
-                elif subscription.choice.takes(provenance.redelivery_id, len(message)):
+                elif subscription.choice.takes(lying_id(provenance), len(message)):
                     self._ahead.hand_over(in_hand)
                     deliveries.append(Delivery(in_hand, queue, message, provenance, self._encoding))
                     continue

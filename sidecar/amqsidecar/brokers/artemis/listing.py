@@ -17,6 +17,7 @@ from amqsidecar.formats.artemis_properties import (
     OriginReader,
     identity_of,
     make_origin,
+    number_of,
 )
 from amqsidecar.formats.redelivery_mark import life_of, marks_of
 from amqsidecar.model.provenance import Provenance, kept_cause
@@ -79,7 +80,8 @@ def _read_listed(
         assert origin is not None  # noqa: S101 - one of them is
         destination, told = read_origin(origin)
         problem = told or ""
-    message_id = _message_id(entry)
+    number = entry.get("_AMQ_ORIG_MESSAGE_ID") or entry.get("x-opt-ORIG-MESSAGE-ID")
+    message_id, created_ms = _message_id(entry), int(entry.get("timestamp", 0))
     redelivery_id, redelivery_count = life_of(
         marks_of(
             entry.get(PROPERTY_REDELIVERY_ID),
@@ -87,8 +89,8 @@ def _read_listed(
             entry.get(PROPERTY_REDELIVERY_CHECK),
         ),
         (destination, queue.destination),
-        identity_of(message_id, int(entry.get("timestamp", 0))),
-        is_given_up="x-opt-ORIG-MESSAGE-ID" not in entry and "_AMQ_ORIG_MESSAGE_ID" not in entry,
+        identity_of(message_id, created_ms),
+        is_given_up=number is None,
     )
     return Provenance(
         origin=destination,
@@ -99,6 +101,7 @@ def _read_listed(
             for name in ("x-opt-ACTUAL-EXPIRY", "_AMQ_ACTUAL_EXPIRY", "_HQ_ACTUAL_EXPIRY")
         ),
         message_id=message_id,
+        number=number_of(number, created_ms),
         redelivery_id=redelivery_id,
         redelivery_count=redelivery_count,
         persistent=entry.get("durable") is True,

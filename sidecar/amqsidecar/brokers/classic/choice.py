@@ -39,7 +39,7 @@ class MessageChoice:
         self._passed_before = -1
         self._looks = 0
 
-    def takes(self, redelivery_id: str | None, size_bytes: int) -> bool:
+    def takes(self, redelivery_id: str, size_bytes: int) -> bool:
         """Return whether a message is chosen; the others pass."""
         if not self.ids or redelivery_id in self.ids:
             return True

@@ -17,6 +17,7 @@ from amqsidecar.errors import CommitRefused, LinkLost
 from amqsidecar.formats import openwire_codec as codec
 from amqsidecar.formats.openwire_dead_letter import read_dead_letter
 from amqsidecar.model.destination import Destination
+from amqsidecar.model.provenance import lying_id
 
 _BROWSE_TIMEOUT_S = 10.0
 _BROWSE_BYTES_MAX = 64 * 1024 * 1024
@@ -324,7 +325,7 @@ class OpenWireConsumers(ClassicConsumers):
             handle = MessageHandle(consumer, field, message_id, place)
             delivery = Delivery(handle, source, message, provenance, codec.ENCODING)
             self._sizes.note(len(message))
-            if consumer.choice.takes(provenance.redelivery_id, len(message)):
+            if consumer.choice.takes(lying_id(provenance), len(message)):
                 consumer.in_hand += 1
                 deliveries.append(delivery)
         self._adapt()

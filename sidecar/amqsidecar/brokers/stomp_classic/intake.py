@@ -39,6 +39,7 @@ from amqsidecar.formats.stomp_classic_message import (
 from amqsidecar.formats.stomp_frame import ENCODING, Frame, footprint_of, write_head
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.left_behind import Loss
+from amqsidecar.model.provenance import lying_id
 
 # Why: a selector is a header, of which Classic takes 10 KiB, and each colon of an id is escaped.
 IDS_BYTES_MAX = 6000
@@ -318,7 +319,7 @@ class QueueReader:
         message = shown(frame)
         if one.choice.ids:
             told = provenance(message, self.destination, message.origin, self._clock.now_ms())
-            if not one.choice.takes(told.redelivery_id, len(frame.payload)):
+            if not one.choice.takes(lying_id(told), len(frame.payload)):
                 return
         reason = lost_by_taking(message, utf8_is_modified=self._rules.utf8_is_modified)
         if reason is None or reason in self._rules.allowed_losses:

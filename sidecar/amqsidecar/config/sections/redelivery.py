@@ -69,8 +69,22 @@ class ExhaustedChoice(StrEnum):
     KEEP = "keep"
 
 
+class Mode(StrEnum):
+    """Who decides that a dead letter is taken."""
+
+    AUTOMATIC = "automatic"
+    MANUAL = "manual"
+
+
 class RedeliveryOptions(Section):
     """Redelivery and its destinations."""
+
+    mode: Mode = option(
+        Mode.AUTOMATIC,
+        "`automatic` = dead letters are taken and redelivered by the rules. `manual` = they stay "
+        "in their queues as exhausted messages, with the decision that the rules would make; "
+        "only a person takes them, by a retry, a redirect or a discard (`manual.md`).",
+    )
 
     final_suffix: str = option(
         FINAL_SUFFIX,

@@ -44,7 +44,7 @@ from amqsidecar.model.event import (
 from amqsidecar.model.failure import death_group
 from amqsidecar.model.life import life_of_death
 from amqsidecar.model.message import MessageEdit
-from amqsidecar.model.provenance import kept_message_id
+from amqsidecar.model.provenance import LONGEST_REDELIVERY_ID, kept_message_id
 from amqsidecar.model.schedule import (
     RowState,
     TakenRow,
@@ -59,8 +59,6 @@ LATEST_DUE_MS = 253_402_300_799_000
 LONG_MAX = 2**63 - 1
 MOST_REDELIVERIES = 2**31 - 1
 """Maximum of the int property on the message; the count stays there."""
-LONGEST_REDELIVERY_ID = 256
-"""A longer one is not from a sidecar, and would be in each event and each index."""
 LONGEST_REASON = 2_048
 """Characters of a reason: it may quote a broker or a sender."""
 

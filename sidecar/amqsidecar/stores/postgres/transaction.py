@@ -68,6 +68,17 @@ class _Locked(NamedTuple):
     state: int = _WAITING
 
 
+def _tally_of(rows: Sequence[TakenRow]) -> Counter[tuple[str, int]]:
+    return Counter((tally_name(row.destination), STATE_NUMBERS[row.state]) for row in rows)
+
+
+def _count_taken(counts: CountChanges, rows: Sequence[TakenRow]) -> None:
+    for row in rows:
+        counts.add_rows(row.destination, STATE_NUMBERS[row.state], row.cause_group, 1)
+        if row.state is RowState.EXHAUSTED:
+            counts.add_exhausted(row.destination, row.decided_queue or "", row.is_final, 1)
+
+
 class PostgresTransaction:
     """Writes of one instance that become durable together; made by `PostgresStore.transaction`."""
 
@@ -241,20 +252,13 @@ class PostgresTransaction:
         claimed_ids = [row.id for row in sent if isinstance(row, DueRow)]
         never_written = [row.id for row in sent if not isinstance(row, DueRow)]
         self._lock_at_rest([*claimed_ids, *replaced.values()])
-        if taken:
-            database.copy("add_rows", ROW_TYPES, copied_rows(taken))
-            database.copy(
-                "add_messages", ("int8", "bytea"), ((row.id, row.message) for row in taken)
-            )
-        tally = Counter((tally_name(row.destination), STATE_NUMBERS[row.state]) for row in taken)
+        self._add_rows(taken)
+        tally = _tally_of(taken)
         leaving = [(row_id, self._locked[row_id]) for row_id in claimed_ids]
         tally.subtract((tally_name(row.destination), _WAITING) for _, row in leaving)
         counts = CountChanges()
         counts.add_events(events)
-        for row in taken:
-            counts.add_rows(row.destination, STATE_NUMBERS[row.state], row.cause_group, 1)
-            if row.state is RowState.EXHAUSTED:
-                counts.add_exhausted(row.destination, row.decided_queue or "", row.is_final, 1)
+        _count_taken(counts, taken)
         final_ids = list[int]()
         for row_id, sent_row in leaving:
             counts.add_rows(sent_row.destination, _WAITING, sent_row.cause_group, -1)
@@ -415,6 +419,19 @@ class PostgresTransaction:
         """Write events that belong to no cycle; they count at once."""
         self._write_block(events)
         self._counts.add_events(events)
+
+    def add_lying(self, rows: Sequence[TakenRow], events: Sequence[AnyEvent]) -> None:
+        """See `StoreTransaction`."""
+        self._add_rows(rows)
+        _count_taken(self._counts, rows)
+        self._queue("add_tallies", **_tally_values(_tally_of(rows)))
+        self.record(events)
+
+    def _add_rows(self, rows: Sequence[TakenRow]) -> None:
+        if rows:
+            self._database.copy("add_rows", ROW_TYPES, copied_rows(rows))
+            kept = [(row.id, row.message) for row in rows if not row.is_in_final_queue]
+            self._database.copy("add_messages", ("int8", "bytea"), kept)
 
     def forget_events(self, count: int) -> None:
         """Maximum events kept."""

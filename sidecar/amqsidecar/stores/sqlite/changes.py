@@ -92,7 +92,7 @@ def add_rows(database: SqliteDatabase, taken: Sequence[TakenRow]) -> list[TallyD
     for row in taken:
         if len(row.message) >= LARGE_BYTES:
             database.add_large_message(row.id, pack_message(row.message))
-    small = (row for row in taken if len(row.message) < LARGE_BYTES)
+    small = (row for row in taken if len(row.message) < LARGE_BYTES and not row.is_in_final_queue)
     database.query_each("add_message", ((row.id, pack_message(row.message)) for row in small))
     uses = Counter[int]()
     for kind, count in counts.items():

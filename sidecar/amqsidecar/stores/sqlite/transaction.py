@@ -259,6 +259,12 @@ class SqliteTransaction:
         with self._database.mapped("be written"):
             record_events(self._database, events)
 
+    def add_lying(self, rows: Sequence[TakenRow], events: Sequence[AnyEvent]) -> None:
+        """See `StoreTransaction`."""
+        with self._database.mapped("be written"):
+            count_rows(self._database, add_rows(self._database, rows))
+            record_events(self._database, events)
+
     def set_token_created(self) -> None:
         """The first token is in the broker."""
         with self._database.mapped("be written"):

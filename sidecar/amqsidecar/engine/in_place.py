@@ -1,0 +1,73 @@
+"""The rows of dead letters that lie in queues which are not read.
+
+Such a message is exhausted where it lies: no rule redelivers it, and a person may. Its row says
+which decision the rules would make.
+"""
+
+import msgspec
+
+from amqsidecar.broker import Delivery
+from amqsidecar.engine.judging.judge import Judge, Judgement
+from amqsidecar.model.event import AnyEvent, Discarded, Exhausted, Received
+from amqsidecar.model.failure import death_group
+from amqsidecar.model.provenance import lying_id
+from amqsidecar.model.schedule import RowState, TakenRow
+
+
+def in_place_row(
+    judge: Judge, delivery: Delivery, row_id: int, now_ms: int
+) -> tuple[TakenRow, tuple[AnyEvent, ...]]:
+    """Return the row of a message that was looked at, and the events of its death.
+
+    Args:
+        judge: of the rules.
+        delivery: a look at it; `lying_id` has to name it.
+        row_id: the number that its row gets.
+        now_ms: the time of the look.
+    """
+    redelivery_id = lying_id(delivery.provenance)
+    provenance = msgspec.structs.replace(delivery.provenance, redelivery_id=redelivery_id)
+    named = msgspec.structs.replace(delivery, provenance=provenance)
+    judgement = judge.judge(named, "", row_id, now_ms, is_backlog=False)
+    received = judgement.events[0]
+    assert isinstance(received, Received)  # noqa: S101 - `Judge.judge` begins with it
+    queue = received.source
+    row = TakenRow(
+        id=row_id,
+        state=RowState.EXHAUSTED,
+        due_at_ms=now_ms,
+        destination=received.origin or queue,
+        is_final=True,
+        source=queue,
+        redelivery_id=redelivery_id,
+        redelivery_count=received.redelivery_count,
+        delay_ms=0,
+        expiration_ms=0,
+        rule=_would(judgement),
+        cause=received.cause,
+        cause_group=death_group(received),
+        message_id=received.message_id,
+        received_at_ms=now_ms,
+        encoding=delivery.encoding,
+        message=b"",
+        final_queue=queue,
+    )
+    event = Exhausted(
+        at_ms=now_ms, id=row_id, redelivery_id=redelivery_id, destination=queue, rule=row.rule
+    )
+    return row, (received, event)
+
+
+def _would(judgement: Judgement) -> str:
+    """Return the decision that the rules would make, in words."""
+    row = judgement.row
+    if row is None:
+        rules = [one.rule for one in judgement.events if isinstance(one, Discarded)]
+        return f"manual; the rules would discard it: {', '.join(rules)}"
+    match row.state:
+        case RowState.PARKED:
+            return f"manual; the rules would park it: {row.rule}"
+        case RowState.WAITING if not row.is_final:
+            return f"manual; the rules would redeliver it after {row.delay_ms} ms: {row.rule}"
+        case _:
+            return f"manual; the rules would redeliver it no more: {row.rule}"

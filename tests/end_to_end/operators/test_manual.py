@@ -1,0 +1,175 @@
+"""Manual mode: dead letters are seen where they lie, and only a person takes them."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import pytest
+
+from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
+from support.jms.message import JmsMessage
+from support.jms.peer import JmsPeer
+from support.sidecar.process import SidecarProcess
+from support.waiting import eventually
+
+pytestmark = pytest.mark.broker
+
+COUNT: Final = 30
+WIRES: Final = {
+    "artemis": "pair_url",
+    "core": "core_url",
+    "amqp": "amqp_url",
+    "openwire": "openwire_url",
+    "amqp_jms": "amqp_jms_url",
+    "stomp": "stomp_url",
+}
+PARAMETERS = [
+    ("artemis", "artemis"),
+    ("classic", "openwire"),
+    pytest.param(("artemis", "core"), marks=pytest.mark.proof),
+    pytest.param(("artemis", "amqp"), marks=pytest.mark.proof),
+    pytest.param(("classic", "amqp_jms"), marks=pytest.mark.proof),
+    pytest.param(("classic", "stomp"), marks=pytest.mark.proof),
+]
+
+
+class Manual:
+    """A sidecar in manual mode beside dead letters of one queue."""
+
+    def __init__(self, broker: Broker, wire: str, folder: Path, unique: str) -> None:
+        is_artemis = isinstance(broker, ArtemisBroker)
+        self.orders = f"{unique}.orders"
+        self.dead = "DLQ" if is_artemis else "ActiveMQ.DLQ"
+        self.makers = (
+            [JmsPeer.of(broker, "qpid"), JmsPeer.of(broker, "core")]
+            if is_artemis and wire == "artemis"
+            else [JmsPeer.of(broker, {"core": "core", "amqp": "qpid"}.get(wire, "openwire"))]
+        )
+        self.how = "reject" if is_artemis else "rollback"
+        sets = [
+            "redelivery.mode=manual",
+            f"intake.queues=[{self.dead}]",
+            "observe.interval_s=1",
+            "outcomes.interval_s=1",
+        ]
+        if wire == "stomp":
+            sets.append("intake.allow_lossy=[property_types]")
+        if wire == "amqp_jms":
+            sets.append(f"intake.origin={{{self.dead}: {self.orders}}}")
+        self.sidecar = SidecarProcess(folder, getattr(broker, WIRES[wire]), sets=sets)
+
+    def kill(self, count: int, prefix: str = "") -> None:
+        """Let messages die by each client."""
+        before = len(self.lying())
+        for at, peer in enumerate(self.makers):
+            each = count // len(self.makers)
+            peer.fill(self.orders, each, size=100, test_id=f"{prefix}{at}-")
+        with self.makers[0].start_flaky_consumer(self.orders, failures=-1, how=self.how):
+            eventually(
+                lambda: len(self.lying()) == before + count,
+                what="all are dead",
+                last=lambda _: f"{len(self.lying())} of {before + count}",
+            )
+
+    def lying(self) -> list[JmsMessage]:
+        return self.makers[0].browse(self.dead)
+
+    def exhausted(self) -> int:
+        return sum(
+            one["count"]
+            for one in msgspec.to_builtins(self.sidecar.status())["exhausted"]
+            if one["queue"] == f"queue://{self.dead}" and one["is_in_queue"]
+        )
+
+    def rows(self) -> list[dict[str, object]]:
+        found: list[dict[str, object]] = self.sidecar.json_command("list")["rows"]
+        return found
+
+    def wait_until(self, count: int) -> None:
+        eventually(
+            lambda: self.exhausted() == count,
+            what=f"{count} messages in place",
+            last=lambda _: (
+                f"{self.exhausted()} of {len(self.lying())}\n{self.sidecar.log()[-3000:]}"
+            ),
+        )
+
+
+@pytest.fixture(params=PARAMETERS, ids="-".join)
+def manual(request: pytest.FixtureRequest, tmp_path: Path, unique: str) -> Iterator[Manual]:
+    kind, wire = request.param
+    with ArtemisBroker() if kind == "artemis" else ClassicBroker() as broker:
+        site = Manual(broker, wire, tmp_path, unique)
+        with site.sidecar:
+            yield site
+
+
+def plain(found: list[JmsMessage]) -> list[tuple[object, ...]]:
+    return [(one.test_id, one.body) for one in found]
+
+
+def test_all_is_seen_in_place_and_a_chosen_part_is_retried(manual: Manual) -> None:
+    """First looks, which move nothing; then some of many, and a new death of those."""
+    manual.kill(COUNT)
+    before = manual.lying()
+    manual.sidecar.start()
+    manual.wait_until(COUNT)
+    rows = manual.rows()
+    assert len(rows) == COUNT
+    assert {str(row["destination"]) for row in rows} == {f"queue://{manual.orders}"}
+    assert all("the rules would" in str(row["rule"]) for row in rows)
+    shown = json.loads(manual.sidecar.get(f"/api/v1/messages/{rows[3]['id']}")[1])
+    properties = {one["name"]: one["value"] for one in shown["view"]["properties"]}
+    assert properties["testId"] == before[3].test_id
+    groups = json.loads(manual.sidecar.get("/api/v1/overview")[1])
+    assert groups
+    assert plain(manual.lying()) == plain(before)
+
+    chosen = [str(row["id"]) for row in rows[3:COUNT:5]]
+    wanted = [one.test_id for one in before[3:COUNT:5]]
+    manual.sidecar.run_command("retry", *chosen, "--yes")
+    lives = manual.makers[0].consume(manual.orders, count=len(chosen))
+    assert sorted(one.test_id for one in lives) == sorted(wanted)
+    manual.wait_until(COUNT - len(chosen))
+    left = [one for one in plain(before) if one[0] not in wanted]
+    assert plain(manual.lying()) == left
+
+    # What dies later is found, and what others take is forgotten.
+    manual.kill(4, "late-")
+    manual.wait_until(COUNT - len(chosen) + 4)
+    taken = manual.makers[0].consume(manual.dead, count=7)
+    assert len(taken) == 7
+    manual.wait_until(COUNT - len(chosen) + 4 - 7)
+    assert len(manual.lying()) == COUNT - len(chosen) + 4 - 7
+
+
+def test_the_same_store_goes_on_in_automatic_mode(manual: Manual) -> None:
+    manual.kill(COUNT)
+    manual.sidecar.start()
+    manual.wait_until(COUNT)
+    before = [one.test_id for one in manual.lying()]
+    manual.sidecar.stop()
+    manual.sidecar.options += [
+        "redelivery.mode=automatic",
+        "intake.backlog=hold",
+        "intake.backlog_threshold=5",
+    ]
+    manual.sidecar.start()
+    eventually(lambda: not manual.lying(), what="all is taken")
+    eventually(
+        lambda: (
+            {str(row["state"]) for row in manual.rows()} == {"held"} and len(manual.rows()) == COUNT
+        ),
+        what="all is held",
+        last=lambda _: str(manual.rows()[:3]),
+    )
+    manual.sidecar.run_command("release", "--all", "--yes")
+    lives = [
+        one
+        for peer in manual.makers
+        for one in peer.consume(manual.orders, count=COUNT // len(manual.makers))
+    ]
+    assert sorted(one.test_id for one in lives) == sorted(before)
+    eventually(lambda: not manual.rows(), what="nothing is left")
