@@ -1317,6 +1317,31 @@ def test_what_was_discarded_is_put_back_as_it_was(store: Schedule) -> None:
         assert [row.id for row in tx.claim_due(FAR_MS, 10)] == [6]
 
 
+def test_what_lies_in_a_queue_that_is_not_read_is_counted_as_what_went_there(
+    store: Schedule,
+) -> None:
+    """Added at once or sent there by a cycle: rows, counts and groups are equal."""
+    went = grouped_row(1, is_final=True, final_queue="queue://DLQ")
+    take(store, went)
+    finish(store, send(store, 1))
+    [row] = store.list_rows(ALL, 10)
+    lying = msgspec.structs.replace(
+        went, id=2, state=RowState.EXHAUSTED, redelivery_id="in-place:ID:2", message=b""
+    )
+    with store.transaction() as tx:
+        tx.add_lying([lying], [took(lying)])
+    found = store.list_rows(RowFilter(ids=(2,)), 10)
+    same = {"id": 1, "redelivery_id": row.redelivery_id, "size_bytes": row.size_bytes}
+    assert [msgspec.structs.replace(one, **same) for one in found] == [row]
+    assert [one.count for one in store.exhausted_tallies()] == [2]
+    assert [(one.state, one.count) for one in store.group_tallies()] == [(RowState.EXHAUSTED, 2)]
+    assert store.message(2) is None
+    assert [one.id for one in store.lying(["in-place:ID:2"])] == [2]
+    assert len(store.history("in-place:ID:2")) == 1
+    assert store.change(RowFilter(ids=(2,)), row_changes.miss(5, "queue://DLQ")) == 1
+    assert [one.count for one in store.exhausted_tallies()] == [1]
+
+
 def test_what_came_out_of_its_final_queue_to_be_discarded_is_to_return_there(
     store: Schedule,
 ) -> None:

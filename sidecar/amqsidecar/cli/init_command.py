@@ -15,6 +15,7 @@ from amqsidecar.cli.options import CONFIG_FILE
 from amqsidecar.cli.printing import confirmed, print_line, say
 from amqsidecar.config.broker_url import BrokerUrl, parse_broker_url
 from amqsidecar.config.secrets import Secret
+from amqsidecar.config.sections.redelivery import RedeliveryMode
 from amqsidecar.config.store_url import checked_store_url
 from amqsidecar.errors import ConfigError, LinkLost
 from amqsidecar.model.dead_letter import DeadLetter
@@ -25,6 +26,7 @@ from amqsidecar.policy_source.load import compile_policy, load_policy
 
 PASSWORD_FILE: Final = "broker-password"  # noqa: S105 - the name of a file
 POLICY_FILE: Final = "policy.yaml"
+MODES: Final = "automatic, or manual: only a person takes dead letters"
 
 
 STARTING_POLICIES: Final[Mapping[BrokerKind, str]] = {
@@ -70,6 +72,15 @@ def init(
             show_default=False,
         ),
     ] = None,
+    mode: Annotated[
+        RedeliveryMode | None,
+        typer.Option(
+            "--mode",
+            help="automatic: dead letters are redelivered by the rules. manual: they stay in their "
+            "queues until a person acts. Default: automatic; a terminal asks, and proposes manual.",
+            show_default=False,
+        ),
+    ] = None,
     password_file: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="File with the password.", show_default=False),
@@ -98,6 +109,11 @@ def init(
     broker = parse_broker_url(url)
     kind = kind or _kind(broker, asks=asks)
     policy_from = _chosen_policy(policy_from, asks=asks)
+    if asks and mode is None:
+        is_manual = confirmed(
+            "First only show dead letters, and take those that a person retries?", default=True
+        )
+        mode = RedeliveryMode.MANUAL if is_manual else RedeliveryMode.AUTOMATIC
     if asks and store is None:
         store = typer.prompt("Where waiting messages are kept", default=_store_beside(folder))
     try:
@@ -115,11 +131,14 @@ def init(
     if policy_from is None:
         files[policy] = (STARTING_POLICIES[kind], 0o644)
     # Why last: what it names is there by then.
-    files[config_file] = (_configuration(url, kind, store, policy, secret, folder), 0o644)
+    files[config_file] = (
+        _configuration(url, kind, store, policy, secret, folder, mode),
+        0o644,
+    )
     for path in files:
         _refuse_existing(path)
-    for path, (text, mode) in files.items():
-        _write(path, text, mode=mode)
+    for path, (text, bits) in files.items():
+        _write(path, text, mode=bits)
     if not examine:
         print_line(f"wrote {config_file}")
         return
@@ -254,7 +273,13 @@ def _password(
 
 
 def _configuration(
-    url: str, kind: BrokerKind, store: str, policy: Path, password: Path | None, folder: Path
+    url: str,
+    kind: BrokerKind,
+    store: str,
+    policy: Path,
+    password: Path | None,
+    folder: Path,
+    mode: RedeliveryMode | None,
 ) -> str:
     """Return the text of the configuration; files below its folder are named from there."""
     lines = [
@@ -267,6 +292,7 @@ def _configuration(
         lines.append(f"  password_file: {_quoted(_from(folder, password))}")
     lines += ["store:", f"  url: {_quoted(store)}"]
     lines += ["policy:", f"  source: {_quoted(_from(folder, policy))}"]
+    lines += ["redelivery:", f"  mode: {mode or RedeliveryMode.AUTOMATIC}  # {MODES}"]
     return "\n".join(lines) + "\n"
 
 

@@ -21,8 +21,8 @@ from amqsidecar.config.sections.observe import ObserveOptions
 from amqsidecar.config.sections.policy import PolicyOptions, VerdictPolicy
 from amqsidecar.config.sections.redelivery import (
     ExhaustedChoice,
-    Mode,
     OutcomesOptions,
+    RedeliveryMode,
     RedeliveryOptions,
 )
 from amqsidecar.config.sections.store import StoreOptions
@@ -93,7 +93,7 @@ class Config(Section):
                 "in: set `queue`, or use another store",
             )
 
-        if self.redelivery.mode is Mode.MANUAL:
+        if self.redelivery.mode is RedeliveryMode.MANUAL:
             yield from self._problems_of_manual()
 
     def _problems_of_manual(self) -> Iterator[KeyedProblem]:

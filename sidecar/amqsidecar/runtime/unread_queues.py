@@ -24,6 +24,8 @@ def unread_queues(
     named: Sequence[IntakeQueue],
     find_intake: Callable[[LookSession], Sequence[IntakeQueue]],
     final_suffix: str,
+    *,
+    is_manual: bool = False,
 ) -> tuple[Destination, ...]:
     """Return final dead-letter queues, and dead-letter queues that the operator did not name.
 
@@ -35,6 +37,7 @@ def unread_queues(
         named: queues that the operator named; none = all that are found are read.
         find_intake: finds dead-letter queues.
         final_suffix: ends the names of final queues.
+        is_manual: no queue is read, so that all are returned.
 
     Raises:
         LinkLost: the connection is gone.
@@ -44,7 +47,8 @@ def unread_queues(
     names.replace(named)
     try:
         found = [one.destination for one in find_intake(link)]
-        others = [one for one in found if named and not names.covers(one)]
+        others = [one for one in found if is_manual or (named and not names.covers(one))]
+        others += [one.destination for one in named if is_manual]
         if kind is BrokerKind.ARTEMIS:
             sources = [one.destination for one in named] or found
             others += [final_queue(one, final_suffix) for one in sources]

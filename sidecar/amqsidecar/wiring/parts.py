@@ -15,7 +15,7 @@ from amqsidecar.broker import IntakeQueue
 from amqsidecar.clock import Clock, ClockStep
 from amqsidecar.config.schema import Config
 from amqsidecar.config.sections.http import split_listen
-from amqsidecar.config.sections.redelivery import Mode
+from amqsidecar.config.sections.redelivery import RedeliveryMode
 from amqsidecar.engine.crash_points import CrashPoint
 from amqsidecar.engine.cycle_events import CycleStats
 from amqsidecar.errors import ConfigError, Problem
@@ -105,7 +105,7 @@ class ProcessParts:
                 named,
                 find_intake,
                 self.health.intake,
-                is_manual=self.config.redelivery.mode is Mode.MANUAL,
+                is_manual=self.config.redelivery.mode is RedeliveryMode.MANUAL,
             ),
             attempts=self.attempts,
             clock=self.clock,

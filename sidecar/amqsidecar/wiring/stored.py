@@ -11,7 +11,7 @@ import structlog
 from amqsidecar.clock import SystemClock
 from amqsidecar.config.schema import Config
 from amqsidecar.config.sections.intake import Backlog
-from amqsidecar.config.sections.redelivery import ExhaustedChoice, Mode
+from amqsidecar.config.sections.redelivery import ExhaustedChoice, RedeliveryMode
 from amqsidecar.engine.crash_points import CrashPoint
 from amqsidecar.engine.gates import Gates
 from amqsidecar.engine.intake import named_queues
@@ -56,14 +56,16 @@ def _watching(parts: ProcessParts, mode: StoredMode, instance: str) -> AbstractC
     # Why another: it is called in a thread of its own.
     find_intake = Discovery(parts.rules.classic, is_silent=True).find
     named = named_queues(config.intake.queues)
-    in_place = InPlaceIndex(
-        named=named,
-        find_intake=find_intake,
-        make_judge=mode.make_judge,
-        clock=parts.clock,
-        interval_s=config.observe.interval_s,
-        max_messages=config.observe.max_messages,
-    )
+    in_place = None
+    if config.redelivery.mode is RedeliveryMode.MANUAL:
+        in_place = InPlaceIndex(
+            named=named,
+            find_intake=find_intake,
+            make_judge=mode.make_judge,
+            clock=parts.clock,
+            interval_s=config.observe.interval_s,
+            max_messages=config.observe.max_messages,
+        )
     return Watching(
         open_schedule=parts.open_schedule,
         brokers=parts.links,
@@ -76,9 +78,13 @@ def _watching(parts: ProcessParts, mode: StoredMode, instance: str) -> AbstractC
         # Why only with a journal: the history shows outcomes by the observations themselves.
         keeps_proofs=bool(config.journal.path),
         find_unread=lambda link: unread_queues(
-            link, named, find_intake, config.redelivery.final_suffix
+            link,
+            named,
+            find_intake,
+            config.redelivery.final_suffix,
+            is_manual=in_place is not None,
         ),
-        in_place=in_place if config.redelivery.mode is Mode.MANUAL else None,
+        in_place=in_place,
         report_counted=metrics.set_outcomes_counted,
     ).worker
 

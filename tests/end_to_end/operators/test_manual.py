@@ -8,15 +8,18 @@ from typing import Final
 import msgspec
 import pytest
 
+from amqsidecar.engine import crash_points
 from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
 from support.jms.message import JmsMessage
 from support.jms.peer import JmsPeer
 from support.sidecar.process import SidecarProcess
+from support.tier import at_length
 from support.waiting import eventually
 
 pytestmark = pytest.mark.broker
 
 COUNT: Final = 30
+KILLED: Final = at_length(1_800, otherwise=600)
 WIRES: Final = {
     "artemis": "pair_url",
     "core": "core_url",
@@ -47,6 +50,7 @@ class Manual:
             if is_artemis and wire == "artemis"
             else [JmsPeer.of(broker, {"core": "core", "amqp": "qpid"}.get(wire, "openwire"))]
         )
+        self.killer = JmsPeer.of(broker, "qpid") if is_artemis else self.makers[0]
         self.how = "reject" if is_artemis else "rollback"
         sets = [
             "redelivery.mode=manual",
@@ -66,7 +70,7 @@ class Manual:
         for at, peer in enumerate(self.makers):
             each = count // len(self.makers)
             peer.fill(self.orders, each, size=100, test_id=f"{prefix}{at}-")
-        with self.makers[0].start_flaky_consumer(self.orders, failures=-1, how=self.how):
+        with self.killer.start_flaky_consumer(self.orders, failures=-1, how=self.how):
             eventually(
                 lambda: len(self.lying()) == before + count,
                 what="all are dead",
@@ -74,7 +78,7 @@ class Manual:
             )
 
     def lying(self) -> list[JmsMessage]:
-        return self.makers[0].browse(self.dead)
+        return self.killer.browse(self.dead)
 
     def exhausted(self) -> int:
         return sum(
@@ -173,3 +177,36 @@ def test_the_same_store_goes_on_in_automatic_mode(manual: Manual) -> None:
     ]
     assert sorted(one.test_id for one in lives) == sorted(before)
     eventually(lambda: not manual.rows(), what="nothing is left")
+
+
+@pytest.mark.parametrize(
+    "manual",
+    [("artemis", "artemis"), pytest.param(("classic", "openwire"), marks=pytest.mark.proof)],
+    indirect=True,
+)
+def test_killed_while_chosen_messages_are_taken_none_is_lost_or_doubled(manual: Manual) -> None:
+    """Two of three are chosen, and the sidecar dies at each place of a cycle."""
+    manual.kill(KILLED)
+    before = plain(manual.lying())
+    manual.sidecar.options.append("cycle.max_messages=20")
+    manual.sidecar.start()
+    manual.wait_until(KILLED)
+    assert manual.sidecar.stop() == 0
+    rows = manual.sidecar.json_command("list", "--limit", str(KILLED))["rows"]
+    chosen = [str(row["id"]) for at, row in enumerate(rows) if at % 3]
+    kept = before[::3]
+    manual.sidecar.run_command("retry", *chosen, "--yes")
+    for name in crash_points.NAMES:
+        for hits in at_length((1, 2, 3), otherwise=(1,)):
+            manual.sidecar.die_at(f"{name}:{hits}")
+    manual.sidecar.start()
+    lives = [
+        one
+        for peer in manual.makers
+        for one in peer.consume(manual.orders, count=len(chosen) // len(manual.makers))
+    ]
+    assert len({one.test_id for one in lives}) == len(lives) == len(chosen)
+    assert {one.test_id for one in lives}.isdisjoint(str(one[0]) for one in kept)
+    assert manual.killer.consume(manual.orders, wait_ms=300) == []
+    manual.wait_until(len(kept))
+    assert plain(manual.lying()) == kept

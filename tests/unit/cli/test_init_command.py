@@ -122,6 +122,7 @@ def test_on_a_terminal_it_asks_and_does_not_show_the_password(tmp_path: Path) ->
         [
             (Question("Broker ("), "amqp://sidecar@localhost:1"),
             (Question("starting policy)"), ""),
+            (Question("only show dead letters"), ""),
             (Question("messages are kept"), ""),
             (Hidden("Password of sidecar"), "geheim"),
         ],
@@ -132,6 +133,7 @@ def test_on_a_terminal_it_asks_and_does_not_show_the_password(tmp_path: Path) ->
     assert "geheim" not in shown
     config = load_config(tmp_path / "amqsidecar.yaml", (), {})
     assert config.broker.kind == "artemis"
+    assert config.redelivery.mode == "manual"
     password = config.broker.password()
     assert password is not None
     assert password.reveal() == "geheim"
@@ -157,6 +159,7 @@ def test_on_a_terminal_a_starting_policy_can_replace_such_a_policy(tmp_path: Pat
         [
             (Question("starting policy)"), "given.yaml"),
             (Question("Write a starting policy instead?"), "y"),
+            (Question("only show dead letters"), "n"),
             (Question("messages are kept"), ""),
         ],
         folder=tmp_path,
@@ -165,6 +168,7 @@ def test_on_a_terminal_a_starting_policy_can_replace_such_a_policy(tmp_path: Pat
     assert code == 0, shown
     config = load_config(tmp_path / "amqsidecar.yaml", (), {})
     assert config.policy.source == tmp_path / "policy.yaml"
+    assert config.redelivery.mode == "automatic"
 
 
 def test_after_a_wrong_host_it_can_be_repeated(

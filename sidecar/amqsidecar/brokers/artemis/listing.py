@@ -39,7 +39,10 @@ def list_messages(
     read_origin: OriginReader,
     encoding: str,
 ) -> list[Delivery] | None:
-    """Return the messages of a queue without bodies; None = not allowed, or too many."""
+    """Return the messages of a queue without bodies; None = not allowed, or not all are listed.
+
+    Quirk (Artemis): a list ends after `management-browse-page-size` messages, 200 by default.
+    """
     limit = max(at_most, _LISTED_MAX)
     count = management.count(queue.destination, limit + 1)
     if count is None or count > limit:
@@ -49,6 +52,9 @@ def list_messages(
     listed = management.ask(of_queue(queue.destination, "listMessagesAsJSON", ""))
     if not listed.is_ok:
         return None
+    entries = json.loads(listed.value)
+    if len(entries) < min(count, at_most):
+        return None
     return [
         Delivery(
             entry.get("messageID"),
@@ -57,7 +63,7 @@ def list_messages(
             _read_listed(entry, queue, read_origin),
             encoding,
         )
-        for entry in json.loads(listed.value)[:at_most]
+        for entry in entries[:at_most]
     ]
 
 

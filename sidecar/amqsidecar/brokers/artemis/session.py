@@ -211,7 +211,10 @@ class ArtemisSession:
             if listed is not None:
                 self._seen_in_part.pop(queue, None)
                 return listed
-            why = management.why_unusable or f"it holds more than {at_most} messages"
+            why = management.why_unusable or (
+                "the broker does not list them all: management-browse-page-size of the address is "
+                f"smaller, or they are more than {at_most}"
+            )
             self._seen_in_part[queue] = why
         return self._browse_in_part(queue, at_most)
 

@@ -69,7 +69,7 @@ class ExhaustedChoice(StrEnum):
     KEEP = "keep"
 
 
-class Mode(StrEnum):
+class RedeliveryMode(StrEnum):
     """Who decides that a dead letter is taken."""
 
     AUTOMATIC = "automatic"
@@ -79,11 +79,11 @@ class Mode(StrEnum):
 class RedeliveryOptions(Section):
     """Redelivery and its destinations."""
 
-    mode: Mode = option(
-        Mode.AUTOMATIC,
+    mode: RedeliveryMode = option(
+        RedeliveryMode.AUTOMATIC,
         "`automatic` = dead letters are taken and redelivered by the rules. `manual` = they stay "
         "in their queues as exhausted messages, with the decision that the rules would make; "
-        "only a person takes them, by a retry, a redirect or a discard (`manual.md`).",
+        "only a person takes them, by a retry, a redirect or a discard (`observe.md`).",
     )
 
     final_suffix: str = option(
