@@ -261,6 +261,21 @@ DASHBOARD = (
                 is_stacked=True,
             ),
             Panel(
+                title="Lying in dead-letter queues",
+                queries=[
+                    (
+                        f"{AT}: {part}",
+                        f"topk(10, {of_schedules(name, 'destination', OF)}{divided})",
+                    )
+                    for part, name, divided in (
+                        ("messages", "amqsidecar_in_place", ""),
+                        ("hours of the oldest", "amqsidecar_in_place_oldest_seconds", " / 3600"),
+                    )
+                ],
+                help="Exhausted messages in their queues, and all of `redelivery.mode: manual`.",
+                width=8,
+            ),
+            Panel(
                 title="Scheduled and re-sent in five minutes",
                 queries=[
                     ("scheduled", grown("amqsidecar_scheduled_total", "5m")),

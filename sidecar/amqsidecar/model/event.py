@@ -117,7 +117,7 @@ class Scheduled(Event, frozen=True, gc=False, kw_only=True, tag="scheduled"):
 
 
 class Exhausted(Event, frozen=True, gc=False, kw_only=True, tag="exhausted"):
-    """The rules redeliver it no more; it goes to the final queue, or is kept for a person.
+    """No rule redelivers it; it goes to the final queue, lies there, or is kept for a person.
 
     Attributes:
         destination: the final dead-letter queue.

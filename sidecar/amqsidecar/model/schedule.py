@@ -17,7 +17,7 @@ class RowState(StrEnum):
     HELD = "held"
     PARKED = "parked"
     EXHAUSTED = "exhausted"
-    """The rules redeliver it no more, or a person gave it up; kept here, or in its final queue."""
+    """No rule redelivers it, or a person gave it up; kept here, or in a dead-letter queue."""
 
     # Why: that of enumerations is written in Python, and each row is looked up by it.
     __hash__ = str.__hash__

@@ -110,6 +110,7 @@ class Housekeeping:
                 move_former_rows(store, known, now_ms)
                 self._metrics.set_new_causes(_new_causes(store, known, now_ms - NEW_MS))
                 self._metrics.set_gate_waiting(store.gate_tallies(now_ms))
+                self._metrics.set_in_place(store.exhausted_tallies(), now_ms)
                 self._keep_rules_change(store)
         except (ConfigError, StoreError) as error:
             log.warning("gauges_failed", reason=str(error))

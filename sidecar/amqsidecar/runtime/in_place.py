@@ -92,10 +92,13 @@ class InPlaceIndex:
         self._look_at_s = self._clock.monotonic_s() + self._interval_s
         try:
             queues = self._named or tuple(self._find_intake(link))
+            judge = self._judge_of(link, queues)
         except DiscoveryRefused as refused:
             self._say("in_place_queues_unknown", "", f"{refused}; or name intake.queues")
             return
-        judge = self._judge_of(link, queues)
+        except BrokerRefused as refused:
+            self._say("in_place_rules_unknown", "", str(refused))
+            return
         for queue in queues:
             if is_of_listener(queue.destination):
                 continue

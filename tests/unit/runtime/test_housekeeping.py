@@ -1,6 +1,7 @@
 """Housekeeping leaves the store to cycles between its steps, and ends in time."""
 
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from threading import Event
 
@@ -10,7 +11,7 @@ from amqsidecar.clock import SystemClock
 from amqsidecar.model import row_changes
 from amqsidecar.model.failure import CountKind
 from amqsidecar.model.operation import UNDO_MS
-from amqsidecar.model.schedule import RowFilter
+from amqsidecar.model.schedule import RowFilter, RowState
 from amqsidecar.runtime.clocks.service import ServiceClock
 from amqsidecar.runtime.housekeeping import (
     FORGOTTEN_AT_ONCE,
@@ -176,6 +177,36 @@ def test_what_gates_let_wait_is_shown_and_is_not_overdue(tmp_path: Path) -> None
     clock.advance(2_610_000)
     assert shown() == ({}, 10)
     store.close()
+
+
+def test_messages_that_lie_in_a_queue_are_counted_with_the_age_of_the_oldest(
+    tmp_path: Path,
+) -> None:
+    clock, metrics = VirtualClock(), Metrics()
+    lying = [
+        taken_row(
+            number,
+            state=RowState.EXHAUSTED,
+            is_final=True,
+            final_queue="queue://DLQ",
+            received_at_ms=clock.now_ms() + number * 1_000,
+        )
+        for number in (1, 2)
+    ]
+    store = opened(SqliteStore(tmp_path / "schedule.db", clock=clock))
+    with closing(store), store.transaction() as tx:
+        tx.add_lying(lying, [])
+    work = Housekeeping(
+        open_schedule=lambda: opened(SqliteStore(tmp_path / "schedule.db", clock=clock)),
+        clock=clock,
+        metrics=metrics,
+        keep_ms=10**9,
+        max_events=0,
+    )
+    clock.advance(11_000)
+    work.show_ledger()
+    assert metrics.labelled("amqsidecar_in_place") == {("queue://DLQ",): 2}
+    assert metrics.labelled("amqsidecar_in_place_oldest_seconds") == {("queue://DLQ",): 10}
 
 
 def test_a_cause_is_new_for_an_hour_after_the_first_death_ever(tmp_path: Path) -> None:
