@@ -130,13 +130,13 @@ def checked_target(text: str) -> Destination:
 
 
 def _check_no_circle(schedule: Schedule, target: Destination) -> None:
-    """Refuse a dead-letter queue that was ever read, by its queue or by its address."""
+    """Refuse a queue that was ever read, by its queue or by its address."""
     for source in map(parse_destination, schedule.holds()):
         names = {source.name, *source.name.split("::")}
         if target.is_queue and target.name in names:
             raise ActionRefused(
-                f"{source} is a dead-letter queue that amqsidecar reads or has read: messages "
-                "sent there would circulate; use give-up to give messages up"
+                f"amqsidecar reads {source}, or has read it: messages sent there would circulate, "
+                "or be taken for notes of consumers; use give-up to give messages up"
             )
 
 

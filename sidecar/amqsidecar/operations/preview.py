@@ -379,7 +379,7 @@ def _notes(
             "out of it and reports any that are gone. The others stay in their place; in a queue "
             "of Classic, for messages behind 128 MiB of others (over STOMP 64 MiB or 16,384; or "
             "more than the queue's memoryLimit), it takes the whole queue and puts the others back "
-            "in order"
+            "in order; over STOMP, Classic counts deliveries of the others until it restarts"
         )
     if unread:
         notes.append(

@@ -232,6 +232,10 @@ class StoredMode:
                 log.warning("token_awaited", instance=state.instance, reason=HELD_ELSEWHERE)
                 is_wait_logged = True
             self.left_behind.report(link.left_behind())
+        if self.notes is not None:
+            with self.schedule.transaction() as tx:
+                # Why: all programs on this schedule refuse to send to what it has read.
+                tx.set_hold(str(self.notes.queue), 0)
         return _StoredWork(self, link, engine, names, backlog, judge.send_rules, state)
 
     def _make_engine(

@@ -322,7 +322,8 @@ class Watching:
 
     def _choose(self, store: Schedule, tallies: Sequence[Tally], finals: Sequence[str]) -> None:
         """Decide which destinations to watch."""
-        windows = [one.pace.window_ms for one in store.open_operations()]
+        operations = store.open_operations()
+        windows = [one.pace.window_ms for one in operations]
         window_ms = max(self._window_ms, *windows) if windows else self._window_ms
         # Why twice: a re-send waits up to that long for a proof.
         since_ms = self._clock.now_ms() - 2 * window_ms - int(self._interval_s * 1000)
@@ -335,6 +336,8 @@ class Watching:
             if at_ms >= self._clock.now_ms() - UNCONSUMED_MS and self._is_unconsumed(name, at_ms)
         }
         names = dict.fromkeys(reversed(self._resent_at_ms))
+        # Why before the first re-send: looks that were there before it prove its outcome.
+        names.update((one.target, None) for one in operations if one.target is not None)
         names.update(dict.fromkeys(finals))
         names.update(dict.fromkeys(reversed(self._unconsumed_at_ms)))
         kept = sorted(tallies, key=lambda tally: -tally.count)

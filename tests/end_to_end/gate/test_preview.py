@@ -94,7 +94,7 @@ def test_a_dry_run_says_that_a_target_does_not_exist_or_takes_others(
     "target",
     [
         *("amqsidecar.causes", "amqsidecar.intercepted", "activemq.management"),
-        *("$.artemis.internal.sf.x.y", "temp-queue://x", "topic://>"),
+        *("$.artemis.internal.sf.x.y", "temp-queue://x", "topic://>", "shop.notes"),
     ],
 )
 def test_a_redirect_to_what_is_not_an_applications_is_refused_at_once(
@@ -105,7 +105,7 @@ def test_a_redirect_to_what_is_not_an_applications_is_refused_at_once(
     assert sidecar.unsent() == 2
 
 
-def test_a_redirect_to_a_queue_of_notes_of_another_name_would_be_parked(
+def test_a_dry_run_says_that_a_target_is_a_queue_of_notes(
     sidecar: SidecarProcess,
 ) -> None:
     said = sidecar.try_command("redirect", "--dry-run", "--to", "shop.notes", "--state", "waiting")

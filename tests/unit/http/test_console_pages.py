@@ -486,6 +486,26 @@ def test_exhausted_messages_are_taken_back_by_a_button(tmp_path: Path) -> None:
     store.close()
 
 
+def test_a_list_of_one_state_offers_no_action_that_changes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "schedule.db"
+    store = open_store(path)
+    needed = {"hold": "waiting", "release": "held", "take-back": "exhausted"}
+    keep(
+        store,
+        [dead(number, "late", 1_000, state=state) for number, state in enumerate(RowState, 1)],
+    )
+    store.close()
+    with console_client(path) as client:
+        for state in ("", *RowState):
+            page = page_of(client, f"/messages?state={state}")
+            for action, one in needed.items():
+                links = page.xpath(
+                    f"//ul[@class='actions']//a[starts-with(@href, '/act/{action}?')]"
+                )
+                buttons = page.xpath(f"//button[@formaction='/act/{action}']")
+                assert bool(links) is bool(buttons) is (state in ("", one)), (state, action)
+
+
 @pytest.mark.parametrize(
     ("fields", "said"),
     [

@@ -15,11 +15,13 @@ from amqsidecar.errors import BrokerRefused, LinkLost
 from amqsidecar.model import row_changes
 from amqsidecar.model.destination import Destination, queue
 from amqsidecar.model.event import Held, Missed, OutcomeProved, Resent
+from amqsidecar.model.operation import Action, OperationPace, Selection
 from amqsidecar.model.outcome import Counters, Observation
 from amqsidecar.model.provenance import Provenance
 from amqsidecar.model.row_changes import TAKEN_BACK, RowChange
 from amqsidecar.model.schedule import RowFilter
 from amqsidecar.operations.exhausted import read_missing, read_unknown
+from amqsidecar.operations.operate import Wish, begin
 from amqsidecar.runtime import final_queues
 from amqsidecar.runtime.open_resends import OpenResends
 from amqsidecar.runtime.watching import PROOFS_AT_ONCE, Watching
@@ -245,6 +247,27 @@ def test_queue_of_a_kept_message_is_looked_at_before_it_is_re_sent(
 
     seen = store.observations(str(queue("orders")), 0, 2**53)[-1]
     assert (seen.depth, seen.acknowledged, seen.steady_since_ms) == (0, 7, clock.now_ms())
+
+
+def test_the_target_of_a_redirect_that_begins_later_is_looked_at_before(
+    watching: Watching, store: SqliteStore, clock: Clock
+) -> None:
+    keep_one(store)
+    wish = Wish(
+        action=Action.REDIRECT,
+        selection=Selection(),
+        actor="anna",
+        pace=OperationPace(begin_at_ms=clock.now_ms() + 60_000),
+        target="repair",
+    )
+    begin(store, wish, clock.now_ms())
+
+    watching.turn(store)
+    clock.now_s += 5
+    watching.turn(store)
+
+    seen = store.observations(str(queue("repair")), 0, 2**53)[-1]
+    assert seen.steady_since_ms == clock.now_ms()
 
 
 def test_link_follows_the_service_to_another_broker(

@@ -165,8 +165,14 @@ class Judge:
         self._decisions: dict[_Kind, Decision | str | None] | None = None
         self._has_drawn = False
 
-    def vet(self, delivery: Delivery) -> Delivery:
-        """Return a delivery whose claims are proven, or that has a problem."""
+    def life_of(self, delivery: Delivery) -> str:
+        """Return the life that `judge` records of a delivery; "" = not known."""
+        delivery = self._vet(delivery)
+        provenance = delivery.provenance
+        place = self._place_of(provenance.origin, delivery.source, provenance.problem)
+        return life_of_death(delivery.source, place.origin, provenance.number)
+
+    def _vet(self, delivery: Delivery) -> Delivery:
         vet = self._readers.vet
         return delivery if vet is None else vet(delivery)
 
@@ -188,7 +194,7 @@ class Judge:
             is_backlog: it was in the queue before the sidecar came and is held for a person.
         """
         readers = self._readers
-        delivery = self.vet(delivery)
+        delivery = self._vet(delivery)
         provenance = delivery.provenance
         place = self._place_of(provenance.origin, delivery.source, provenance.problem)
         origin = place.origin

@@ -18,7 +18,7 @@ from amqsidecar.broker import Delivery
 from amqsidecar.engine.judging.judge import Judge, Judgement
 from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.model.event import Discarded, Received
-from amqsidecar.model.life import COPY, life_of_death, pair_of, twin_of
+from amqsidecar.model.life import COPY, pair_of, twin_of
 
 IS_TWIN: Final = (
     "the listener died between its copy and the acknowledgement: of the copy and the dead letter "
@@ -53,10 +53,7 @@ class PairedJudge:
         was discarded beside it would be the last report of that delivery.
         """
         deliveries = self._judge.prepare(deliveries)
-        lives = [
-            life_of_death(one.source, one.provenance.origin, one.provenance.number)
-            for one in map(self._judge.vet, deliveries)
-        ]
+        lives = [*map(self._judge.life_of, deliveries)]
         asked = {name for life in lives if life for name in (life, twin_of(life))}
         known = self._known_lives(asked) if asked else {}
         self._ended = {life for life, counts in known.items() if counts}

@@ -1,8 +1,12 @@
 """Facts about a group and advice, in sentences."""
 
+from collections.abc import Container
+
 from amqsidecar.model.operation import Action
+from amqsidecar.model.schedule import RowState
 from amqsidecar.operations.failures.groups import Group
 from amqsidecar.operations.overview import DestinationRecovery, RecoveryState
+from amqsidecar.operations.select import NEEDED_STATES
 from amqsidecar.operations.words import CAUSE_SOURCES, lacks_cause, many
 
 
@@ -59,14 +63,9 @@ def next_steps(group: Group, recovery: DestinationRecovery | None) -> list[str]:
     return steps
 
 
-def useless_actions(group: Group) -> list[Action]:
-    """Return actions that would change no message of a group now."""
-    needed = (
-        (Action.HOLD, group.waiting),
-        (Action.RELEASE, group.held),
-        (Action.TAKE_BACK, group.exhausted),
-    )
-    return [action for action, count in needed if not count]
+def useless_actions(states: Container[RowState]) -> list[Action]:
+    """Return actions that would change no message in these states."""
+    return [action for action, needed in NEEDED_STATES.items() if needed not in states]
 
 
 def died(messages: int, deaths: int) -> str:

@@ -10,6 +10,7 @@ from starlette.routing import BaseRoute
 
 from amqsidecar.errors import ConfigError
 from amqsidecar.http.access import HttpRefused
+from amqsidecar.http.console.advice import useless_actions
 from amqsidecar.http.console.console import Console, PageMissing
 from amqsidecar.http.console.described import describe
 from amqsidecar.http.console.differing import Differing, read_differing
@@ -81,6 +82,9 @@ def _list_route(console: Console) -> BaseRoute:
             conditions=describe(query.selection),
             next_page=next_page,
             states=list(RowState),
+            useless=useless_actions(
+                [state] if (state := query.selection.rows.state) else [*RowState]
+            ),
             orders={RowOrder.NEWEST: "newest first", RowOrder.DUE: "next due first"},
         )
 
@@ -119,6 +123,7 @@ def _message_routes(console: Console) -> Iterable[BaseRoute]:
             page=found,
             death=last_death(moment.event for moment in found.life),
             query=None if found.row is None else message_query(found.row.id),
+            useless=[] if found.row is None else useless_actions([found.row.state]),
             may_download=masking.may_see(role),
             written=acting_yaml(policies) if written is None else written,
             effect=effect,

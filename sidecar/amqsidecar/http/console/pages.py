@@ -36,7 +36,7 @@ from amqsidecar.http.guard import caller_of
 from amqsidecar.http.store_queries import QueryContext
 from amqsidecar.ledger import RowOrder
 from amqsidecar.model.group_note import GroupNote
-from amqsidecar.model.schedule import RowFilter, RowView
+from amqsidecar.model.schedule import RowFilter, RowState, RowView
 from amqsidecar.operations.act import ActionRefused
 from amqsidecar.operations.charts import (
     Zoom,
@@ -232,7 +232,9 @@ def _group_routes(console: Console) -> Iterable[BaseRoute]:
             group=found.group,
             known=[] if found.group is None else known_of(found.group, found.recovery),
             next_steps=[] if found.group is None else next_steps(found.group, found.recovery),
-            useless=[] if found.group is None else useless_actions(found.group),
+            useless=useless_actions(
+                [state for state in RowState if found.group is None or getattr(found.group, state)]
+            ),
             solution=found.solution,
             notes=found.notes,
             example=found.example,

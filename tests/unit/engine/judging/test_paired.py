@@ -7,12 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amqsidecar.broker import BrokerKind, Delivery
-from amqsidecar.engine.judging.judge import Judge, Judgement
+from amqsidecar.engine.judging.judge import Judge, Judgement, Readers
+from amqsidecar.engine.judging.origin import TrueOrigin, named_origin
 from amqsidecar.engine.judging.paired import IS_REPEATED, IS_TWIN, PairedJudge
 from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.model.dead_letter import DeadLetter
 from amqsidecar.model.decision import Redeliver
-from amqsidecar.model.destination import queue
+from amqsidecar.model.destination import Destination, queue
 from amqsidecar.model.event import Discarded, Received
 from amqsidecar.model.provenance import Provenance
 from amqsidecar.model.sidecar_names import INTERCEPTED
@@ -29,11 +30,13 @@ class Rules:
 class History:
     """Takes deliveries in cycles, and keeps the lives of what a cycle took."""
 
-    def __init__(self) -> None:
+    def __init__(self, true_origin: TrueOrigin = named_origin) -> None:
         self.lives: set[str] = set()
         self.unfinished: set[str] = set()
         names = SendRules(BrokerKind.ARTEMIS, lambda one: one.name in (DEAD, COPY), ".exhausted")
-        self._judge = PairedJudge(Judge(Rules(), names, lambda: 0.5), self.known)
+        self._judge = PairedJudge(
+            Judge(Rules(), names, lambda: 0.5, Readers(true_origin=true_origin)), self.known
+        )
 
     def known(self, lives: Collection[str]) -> dict[str, bool]:
         known = (self.lives | self.unfinished) & set(lives)
@@ -71,6 +74,20 @@ def test_the_second_is_discarded_in_any_order_and_also_in_one_cycle(
     )
     assert judged[0].row is not None
     assert is_discarded(judged[1])
+
+
+@given(st.permutations([DEAD, COPY]))
+def test_the_second_is_discarded_where_the_message_names_another_origin(order: list[str]) -> None:
+    """The dead letter names its virtual topic, the copy the consumer's queue."""
+
+    def find(origin: Destination, source: Destination) -> Destination:
+        return queue("Consumer.A.orders") if source.name == DEAD else origin
+
+    history = History(find)
+    names = {DEAD: "orders", COPY: "Consumer.A.orders"}
+    first, second = order
+    assert history.cycle((first, "7-1"), origin=names[first])[0].row is not None
+    assert is_discarded(history.cycle((second, "7-1"), origin=names[second])[0])
 
 
 def test_another_number_queue_or_no_number_is_no_pair() -> None:
