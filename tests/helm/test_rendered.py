@@ -792,6 +792,15 @@ def test_pods_have_users_of_their_own_where_the_version_has_them(
     assert [pod.get("hostUsers") for pod in pods] == [host_users] * 3
 
 
+@pytest.mark.parametrize("name", ["inPod", "shared"])
+def test_an_apparmor_profile_comes_to_every_pod_beside_its_seccomp_profile(name: str) -> None:
+    profile = {"type": "RuntimeDefault"}
+    context = CASES[name].get("podSecurityContext", {}) | {"appArmorProfile": profile}
+    for pod in pods(CASES[name] | {"podSecurityContext": context}):
+        assert pod["securityContext"]["appArmorProfile"] == profile
+        assert pod["securityContext"]["seccompProfile"] == profile
+
+
 def test_a_pod_has_a_limit_of_the_nodes_disk() -> None:
     [container] = pod_template(MINIMAL)["spec"]["containers"]
     [tmp] = [v for v in pod_template(MINIMAL)["spec"]["volumes"] if v["name"] == "amqsidecar-tmp"]

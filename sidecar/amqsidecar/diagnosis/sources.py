@@ -10,6 +10,7 @@ from amqsidecar.diagnosis.permissions import read_refusal
 from amqsidecar.diagnosis.rights_trial import RightsTrial
 from amqsidecar.diagnosis.settings import DoctorSettings
 from amqsidecar.engine.intake import IntakeNames, dead_letter_queues_of, name_patterns_of
+from amqsidecar.engine.judging.origin import true_origins
 from amqsidecar.errors import BrokerRefused
 from amqsidecar.model.destination import Destination, queue, topic
 from amqsidecar.model.left_behind import LeftBehind
@@ -166,13 +167,15 @@ class Sources:
         for origin in map(self._settings.names.origin_of, sources if by_name else ()):
             if origin is not None:
                 found[origin] = None
+        rules = self._settings.rules
+        find = true_origins(rules if isinstance(rules, ClassicRules) else None)
         for item in () if by_name else intake:
             try:
                 told = trials.features.messages
                 listing = link.browse if told is None else told.list_messages
                 for delivery in listing(item, _BROWSED_MAX):
-                    if delivery.provenance.origin is not None:
-                        found[delivery.provenance.origin] = None
+                    if (named := delivery.provenance.origin) is not None:
+                        found[find(named, delivery.source)] = None
             except BrokerRefused as refused:
                 self.found.append(
                     new_finding("origins_unreadable", item.destination, refused=refused)

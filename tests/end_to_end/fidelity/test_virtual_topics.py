@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -190,3 +191,21 @@ def test_without_a_name_that_shows_the_queue_it_is_parked(
 
     assert row["state"] == "parked"
     assert "every subscriber" in row["rule"]
+
+
+def test_doctor_examines_the_queue_where_a_copy_died_and_not_its_topic(tmp_path: Path) -> None:
+    policy = tmp_path / "activemq.xml"
+    policy.write_text(activemq_xml(REDELIVERY), encoding="utf-8")
+    sets = ["redelivery.allowed_origins=[Copy.>]"]
+    with (
+        ClassicBroker(activemq_xml=activemq_xml()) as broker,
+        SidecarProcess(tmp_path, broker.openwire_url, policy=policy, sets=sets) as sidecar,
+    ):
+        peer = JmsPeer.of(broker, "openwire")
+        peer.consume("Copy.A.Same.doctor", wait_ms=50)
+        peer.produce("topic://Same.doctor", "Text")
+        peer.fail("Copy.A.Same.doctor", messages=1)
+        dead = "ActiveMQ.DLQ.Topic.Copy.A.Same.doctor"
+        eventually(lambda: len(peer.browse(dead)) == 1, what="the copy has died")
+        found = sidecar.json_command("doctor")["findings"]
+        assert [one for one in found if "topic://Same.doctor" in str(one)] == []
