@@ -1,4 +1,4 @@
-"""What the compose file starts, beside real brokers and without its engine: an order is done."""
+"""What the compose file starts, beside brokers of its releases: an order is done. No engine runs."""
 
 import os
 import subprocess
@@ -8,11 +8,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+from ruamel.yaml import YAML
 
 from support.brokers.real import ArtemisBroker, ClassicBroker
 from support.deployment.image import sidecar_image, why_not
 from support.machine.container import SidecarContainer
-from support.versions import CLASSIC_6
 from support.waiting import eventually
 
 pytestmark = [
@@ -22,6 +22,12 @@ pytestmark = [
 ]
 
 COMPOSE = Path(__file__).parents[2] / "deploy" / "compose"
+
+
+def release_of(service: str) -> str:
+    """Return the release of the broker in a service's image."""
+    services = YAML(typ="safe").load(COMPOSE / "compose.yaml")["services"]
+    return str(services[service]["image"].partition(":")[2])
 
 
 @contextmanager
@@ -48,8 +54,8 @@ def test_an_order_that_fails_comes_back_and_is_done(tmp_path: Path) -> None:
     """
     image = sidecar_image()
     with ExitStack() as stack:
-        artemis = stack.enter_context(ArtemisBroker())
-        classic = stack.enter_context(ClassicBroker(CLASSIC_6))
+        artemis = stack.enter_context(ArtemisBroker(version=release_of("artemis")))
+        classic = stack.enter_context(ClassicBroker(release_of("classic")))
         wires = {
             "artemis": (artemis.pair_url, artemis.jms_url("qpid"), artemis),
             "classic": (classic.openwire_url, classic.jms_url("qpid"), classic),

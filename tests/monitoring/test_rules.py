@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from support.deployment.prometheus import program
+from support.deployment.prometheus import program, promtool_3
 
 pytestmark = pytest.mark.prometheus
 
@@ -21,10 +21,10 @@ COMPOSE = ROOT / "deploy" / "compose" / "prometheus.yml"
 CASES = ("alerts.yaml", "day.yaml", "week.yaml")
 
 
-def promtool(*arguments: str) -> str:
-    """Return what it says; fail if it is not content."""
+def promtool(*arguments: str, of_3: bool = False) -> str:
+    """Return what it says, that of Prometheus 2 or of 3; fail if it is not content."""
     done = subprocess.run(
-        [str(program("promtool")), *arguments],
+        [str(promtool_3() if of_3 else program("promtool")), *arguments],
         # Why: it collects garbage for a fifth of its time, and ends soon.
         env={**os.environ, "GOGC": "400"},
         capture_output=True,
@@ -54,8 +54,13 @@ def test_no_rule_reads_more_than_a_day() -> None:
     assert all(unit in "smh" or (count, unit) == ("1", "d") for count, unit in ranges)
 
 
+@pytest.mark.parametrize(
+    "of_3", [False, pytest.param(True, marks=[pytest.mark.proof, pytest.mark.helm])], ids=["2", "3"]
+)
 @pytest.mark.parametrize("cases", CASES)
-def test_alerts_fire_when_they_should_and_only_then(cases: str, tmp_path: Path) -> None:
+def test_alerts_fire_when_they_should_and_only_then(
+    cases: str, tmp_path: Path, *, of_3: bool
+) -> None:
     whole = msgspec.yaml.decode((Path(__file__).parent / cases).read_bytes())
     for number, case in enumerate(whole["tests"]):
         for series in case["input_series"]:
@@ -66,7 +71,8 @@ def test_alerts_fire_when_they_should_and_only_then(cases: str, tmp_path: Path) 
         rules.write_text(json.dumps({"groups": groups_for(expressions)}), encoding="utf-8")
         alone = {**whole, "rule_files": [rules.name], "tests": [case]}
         file.write_text(json.dumps(alone), encoding="utf-8")
-    promtool("test", "rules", *(str(tmp_path / f"{n}.yaml") for n in range(len(whole["tests"]))))
+    files = (str(tmp_path / f"{number}.yaml") for number in range(len(whole["tests"])))
+    promtool("test", "rules", *files, of_3=of_3)
 
 
 def groups_for(expressions: list[str]) -> list[dict[str, Any]]:

@@ -18,17 +18,33 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from support.deployment.helm import go
 from support.machine.ports import free_port
 from support.maven import FetchError, cached, run_tool
 from support.waiting import eventually
 
 PACKAGE = "prometheus"
+MODULE_OF_3 = "0.316.0"
+"""Of Go: Prometheus 3.16. Its ranges are open at the left."""
 
 
 def program(name: str) -> Path:
     """Return the path of `prometheus` or `promtool`."""
     found = shutil.which(name)
     return Path(found) if found else cached("prometheus", _unpack) / "usr" / "bin" / name
+
+
+def promtool_3() -> Path:
+    """Return the path of the promtool of Prometheus 3, built once per machine: ten minutes."""
+
+    def build(folder: Path) -> None:
+        go(
+            "install", "-trimpath", "-ldflags", "-s -w",
+            f"github.com/prometheus/prometheus/cmd/promtool@v{MODULE_OF_3}",
+            environment={"CGO_ENABLED": "0", "GOBIN": str(folder)},
+        )  # fmt: skip
+
+    return cached(f"promtool-{MODULE_OF_3}", build) / "promtool"
 
 
 def _unpack(folder: Path) -> None:
