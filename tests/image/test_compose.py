@@ -30,6 +30,15 @@ def release_of(service: str) -> str:
     return str(services[service]["image"].partition(":")[2])
 
 
+def classic_of_compose() -> ClassicBroker:
+    """Return the broker with the file that the compose file gives it, on ports of the machine."""
+    text = (COMPOSE / "activemq.xml").read_text(encoding="utf-8")
+    for port, mark in (("61616", "OPENWIRE_PORT"), ("5672", "AMQP_PORT")):
+        assert f"0.0.0.0:{port}" in text
+        text = text.replace(f"0.0.0.0:{port}", f"127.0.0.1:@{mark}@")
+    return ClassicBroker(release_of("classic"), text)
+
+
 @contextmanager
 def failing_application(url: str, log: Path) -> Iterator[None]:
     with log.open("wb") as written:
@@ -55,7 +64,7 @@ def test_an_order_that_fails_comes_back_and_is_done(tmp_path: Path) -> None:
     image = sidecar_image()
     with ExitStack() as stack:
         artemis = stack.enter_context(ArtemisBroker(version=release_of("artemis")))
-        classic = stack.enter_context(ClassicBroker(release_of("classic")))
+        classic = stack.enter_context(classic_of_compose())
         wires = {
             "artemis": (artemis.pair_url, artemis.jms_url("qpid"), artemis),
             "classic": (classic.openwire_url, classic.jms_url("qpid"), classic),
