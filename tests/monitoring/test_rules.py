@@ -55,7 +55,16 @@ def test_no_rule_reads_more_than_a_day() -> None:
 
 
 @pytest.mark.parametrize(
-    "of_3", [False, pytest.param(True, marks=[pytest.mark.proof, pytest.mark.helm])], ids=["2", "3"]
+    "of_3",
+    [
+        pytest.param(False, id="2"),
+        pytest.param(
+            True,
+            # Why an hour: the first one on a machine builds promtool.
+            marks=[pytest.mark.proof, pytest.mark.helm, pytest.mark.timeout(3600)],
+            id="3",
+        ),
+    ],
 )
 @pytest.mark.parametrize("cases", CASES)
 def test_alerts_fire_when_they_should_and_only_then(
