@@ -1,4 +1,4 @@
-"""What the compose file starts, beside brokers of its releases: an order is done. No engine runs."""
+"""What the compose file starts, beside brokers of its releases and without an engine: it works."""
 
 import os
 import subprocess
