@@ -33,7 +33,7 @@ FOUND_BY_SEED = {
     "blocked_rows_stay_due": 34,
     "count_is_not_raised": 47,
     "delay_counts_from_the_begin_of_the_cycle": 71,
-    "it_counts_from_when_it_passed": 579,
+    "it_counts_from_when_it_passed": 725,
     "operators_change_what_is_in_flight": 65,
     "token_is_no_fence": 9,
     "what_a_person_sends_is_not_out": 329,

@@ -35,7 +35,7 @@ from support.wires.stomp_peer import StompPeer
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(at_length(1800, otherwise=600))]
 
 ROOT = Path(__file__).parents[2]
-SOCKETS = 1_000
+SOCKETS = at_length(1_000, otherwise=400)
 GOOD = 50
 ROUNDS = at_length(20, otherwise=2)
 MESSAGES = 5

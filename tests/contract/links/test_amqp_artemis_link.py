@@ -32,7 +32,7 @@ from support.jms.message import NOT_COMPARED
 from support.jms.peer import ALL_TYPES, JmsPeer
 from support.links import cycles
 from support.links.amqp_artemis import AmqpArtemisHarness
-from support.links.cycles import receive, resend, resend_of, with_token
+from support.links.cycles import IDLE_S, receive, resend, resend_of, stay_idle, with_token
 from support.links.harness import await_depth
 from support.links.terms import effects_of
 from support.machine.certificates import Pki
@@ -515,13 +515,12 @@ def test_a_frozen_broker_is_a_lost_link(unique: str) -> None:
     with ArtemisBroker() as broker:
         link = AmqpArtemisLink(
             AmqpArtemisSettings(
-                broker.endpoint("PORT", idle_timeout_s=2),
+                broker.endpoint("PORT", idle_timeout_s=IDLE_S),
                 clock=SystemClock(),
                 instance=unique,
             )
         ).take(f"{unique}.token")
-        for _ in range(12):
-            link.wait(0.3)
+        stay_idle(link)
         broker.pause()
         try:
             with pytest.raises(LinkLost):

@@ -41,6 +41,7 @@ from support.brokers.broker_xml import STOCK_ADDRESS_SETTINGS
 from support.brokers.real import ArtemisBroker
 from support.brokers.tls import MUTUAL, PLAIN, TLS, TlsArtemis
 from support.jms.peer import ALL_TYPES, JmsPeer
+from support.links.cycles import IDLE_S, stay_idle
 from support.machine.certificates import Pki
 from support.versions import newest
 from support.waiting import PATIENCE_S, eventually
@@ -616,7 +617,7 @@ def test_a_broker_that_ends_is_distinguished_from_one_that_dies_or_is_silent() -
                 connection.wait_for(lambda: False, "end")
             return str(lost.value)
 
-        silent = opened(idle_timeout_s=3)
+        silent = opened(idle_timeout_s=IDLE_S)
         broker.pause()
         assert "it was silent" in words_of_the_end(silent)
         broker.resume()
@@ -631,10 +632,7 @@ def test_a_broker_that_ends_is_distinguished_from_one_that_dies_or_is_silent() -
 
 def test_an_idle_connection_stays_open(connect: Connect) -> None:
     """The broker drops one that is silent for its time to live; pings keep both sides content."""
-    # Why not less: a busy machine stops broker and test for a moment.
-    connection = connect(idle_timeout_s=2)
+    connection = connect(idle_timeout_s=IDLE_S)
     session = connection.create_session(is_transacted=True)
-    ends_s = time.monotonic() + 6
-    while time.monotonic() < ends_s:
-        connection.wait(1)
+    stay_idle(connection)
     assert session.ask_queue("DLQ").exists

@@ -6,7 +6,6 @@ import signal
 import ssl
 import struct
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -26,7 +25,7 @@ from support.brokers.loopback import at_loopback
 from support.brokers.real import QUICK_START, ClassicBroker
 from support.jms.ledger import ADDED_PROPERTIES
 from support.jms.peer import ALL_TYPES, JmsMessage, JmsPeer
-from support.links.cycles import move, receive, resend, resend_of
+from support.links.cycles import IDLE_S, move, receive, resend, resend_of, stay_idle
 from support.links.harness import await_depth
 from support.links.openwire import OpenWireHarness
 from support.machine.certificates import Pki
@@ -45,8 +44,6 @@ INDIVIDUAL_DEAD_LETTERS = """
 </policyEntry>
 """
 SMALL_FRAMES = 200_000
-IDLE_S = 2.0
-"""A busy machine stops broker and test for a part of it."""
 CONNECTORS = {
     "openwire": CLASSIC_CONNECTORS["openwire"],
     "stomp": CLASSIC_CONNECTORS["stomp"],
@@ -315,9 +312,7 @@ def test_an_idle_link_is_kept_alive(
 ) -> None:
     """Idle for several times the agreed silence, it still works."""
     link = begin(make_link(broker.endpoint("OPENWIRE_PORT", idle_timeout_s=IDLE_S)), unique)
-    began = time.monotonic()
-    while time.monotonic() < began + 3 * IDLE_S:
-        link.wait(IDLE_S)
+    stay_idle(link)
     link.commit_cycle([], [], 1)
     assert link.token.take(PATIENCE_S) == 1
 

@@ -31,7 +31,7 @@ from support.brokers.broker_xml import CLASSIC_CONNECTORS
 from support.brokers.real import ClassicBroker
 from support.jms.ledger import ADDED_PROPERTIES
 from support.jms.peer import JmsPeer, Typed
-from support.links.cycles import move, receive, resend
+from support.links.cycles import IDLE_S, move, receive, resend, stay_idle
 from support.links.harness import await_depth
 from support.links.openwire import OpenWireHarness
 from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
@@ -725,9 +725,8 @@ def test_the_doctor_s_own_queue_is_emptied_at_once(
 
 def test_a_silent_broker_is_lost(broker: ClassicBroker, make_link: MakeLink) -> None:
     """Its heart-beats keep a link that has nothing to do, and their absence ends it."""
-    link = make_link(endpoint=broker.endpoint("STOMP_PORT", idle_timeout_s=2))
-    for _ in range(12):
-        link.wait(0.5)
+    link = make_link(endpoint=broker.endpoint("STOMP_PORT", idle_timeout_s=IDLE_S))
+    stay_idle(link)
     broker.pause()
     try:
         with pytest.raises(LinkLost, match="silent"):

@@ -1,10 +1,13 @@
 """Connectors on this machine, for tests of connections."""
 
-from typing import Any
+from typing import Any, Final
 
 from amqsidecar.brokers.connection.endpoint import Endpoint
+from support.waiting import PATIENCE_S
+
+_PATIENT: Final = {"connect_timeout_s": PATIENCE_S, "idle_timeout_s": PATIENCE_S}
 
 
 def at_loopback(port: int, **options: Any) -> Endpoint:
-    """Return a connector on 127.0.0.1; its time limits are those of the options' defaults."""
-    return Endpoint("127.0.0.1", port, **{"connect_timeout_s": 10, "idle_timeout_s": 30, **options})
+    """Return a connector on 127.0.0.1 that waits as long as the tests do."""
+    return Endpoint("127.0.0.1", port, **{**_PATIENT, **options})

@@ -1,13 +1,30 @@
 """What tests do with a session of any link: make and hold its token, receive, send back."""
 
+import time
 import uuid
-from typing import Any, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from amqsidecar.broker import Delivery, Resend, TakeSession
 from amqsidecar.model.destination import queue
 from support.waiting import PATIENCE_S, eventually
 
 T = TypeVar("T", bound=TakeSession)
+
+IDLE_S: Final = 5.0
+"""Agreed silence of a link that stays idle: a busy machine stops a broker for a part of it."""
+
+
+class Waits(Protocol):
+    """A link, or a connection."""
+
+    def wait(self, seconds: float, /) -> object: ...
+
+
+def stay_idle(link: Waits) -> None:
+    """Use a link for nothing for longer than `IDLE_S`: only heart-beats keep it."""
+    ends_s = time.monotonic() + 1.5 * IDLE_S
+    while time.monotonic() < ends_s:
+        link.wait(0.5)
 
 
 def with_token(session: T, number: int = 0) -> T:

@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from itertools import cycle, repeat
 
 from amqsidecar.formats import openwire_codec as codec
+from support.waiting import PATIENCE_S
 
 LISTEN = b""
 """Said in an attack: wait until the sidecar says something."""
@@ -76,7 +77,7 @@ class HostileBroker:
 
     def _attack(self, connected: socket.socket, kind: Attack) -> None:
         with connected, suppress(OSError):
-            connected.settimeout(30)
+            connected.settimeout(PATIENCE_S)
             connected.recv(65_536)
             for part in (*kind[:-1], *repeat(kind[-1], self._times)):
                 if callable(part):
@@ -92,7 +93,7 @@ class HostileBroker:
     def join(self) -> None:
         """Wait for the attacks to end."""
         for thread in self._threads:
-            thread.join(60)
+            thread.join()
 
 
 @contextmanager
@@ -112,5 +113,5 @@ def hostile_broker(kinds: Sequence[Attack], times: int = _TIMES) -> Iterator[Hos
         finally:
             with suppress(OSError):
                 server.shutdown(socket.SHUT_RDWR)
-            thread.join(60)
+            thread.join()
             broker.join()

@@ -13,6 +13,7 @@ from amqsidecar.brokers.artemis_pair.second_wire import SecondWire, SecondWireMe
 from amqsidecar.errors import BrokerRefused, LinkLost
 from support.brokers.loopback import at_loopback
 from support.virtual_clock import VirtualClock
+from support.waiting import PATIENCE_S
 
 MINUTES = 60_000
 
@@ -40,7 +41,7 @@ class Port:
                 accepted = self._listener.accept()[0]
             except BlockingIOError:
                 return len(self._accepted) - before
-            accepted.settimeout(10)
+            accepted.settimeout(PATIENCE_S)
             assert accepted.recv(100) == HEADER
             self._accepted.append(accepted)
 

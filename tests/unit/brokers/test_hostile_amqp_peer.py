@@ -31,7 +31,7 @@ WORDS = {
 @pytest.mark.parametrize("attack", WORDS)
 def test_the_connection_ends(attack: str) -> None:
     with hostile_broker([ATTACKS[attack]]) as broker:
-        endpoint = at_loopback(broker.port, connect_timeout_s=60)
+        endpoint = at_loopback(broker.port)
         with pytest.raises((LinkLost, BrokerRefused), match=WORDS[attack]):
             talk(endpoint)
 

@@ -36,7 +36,7 @@ KEPT_BYTES_MAX = 3 * WINDOW_BYTES
 @pytest.mark.parametrize("attack", WORDS)
 def test_the_connection_ends_and_little_is_kept(attack: str) -> None:
     with hostile_broker([ATTACKS[attack]], times=20) as broker:
-        endpoint = at_loopback(broker.port, connect_timeout_s=60)
+        endpoint = at_loopback(broker.port)
         sessions: list[CoreSession] = []
         with pytest.raises(LinkLost, match=WORDS[attack]):
             talk(endpoint, sessions)

@@ -25,5 +25,5 @@ def test_a_goodbye_asks_for_no_receipt_and_waits_for_the_end() -> None:
         endpoint = at_loopback(server.getsockname()[1])
         connection = StompConnection(endpoint, SystemClock())
         connection.disconnect(30.0)
-        thread.join(10)
+        thread.join()
     assert heard == [b"DISCONNECT\n\n\0"]

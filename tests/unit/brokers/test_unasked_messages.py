@@ -62,7 +62,7 @@ def stomp_connection(*attacks: Attack) -> Iterator[Callable[[], StompConnection]
 
 
 def endpoint_of(port: int) -> Endpoint:
-    return at_loopback(port, connect_timeout_s=30)
+    return at_loopback(port)
 
 
 def go_on(connection: StompConnection | OpenWireConnection, take: Callable[[], object]) -> None:

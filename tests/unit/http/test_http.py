@@ -22,7 +22,7 @@ from amqsidecar.http.serving import HttpServer, _listen
 from amqsidecar.http.store_queries import MAX_QUESTIONS, THREADS
 from amqsidecar.schedule import Schedule
 from amqsidecar.telemetry.health import Health
-from support.waiting import PATIENCE_S, eventually
+from support.waiting import PATIENCE_S
 from support.web.in_process import OPEN_ACCESS, app_of, make_queries
 
 
@@ -162,17 +162,18 @@ def test_what_is_not_read_only_is_refused(start: StartServer) -> None:
     assert ask(start(), "/metrics", "POST")[0] == 405
 
 
-def test_a_silent_client_is_cut_off(start: StartServer) -> None:
-    address = start(timeout_s=0.2)
-    with socket.create_connection(address, timeout=PATIENCE_S) as client:
-        client.sendall(b"GET /metrics HT")
-        assert client.recv(1000) in (b"", b"408 request timeout\n")
-
-
-def test_a_silent_client_is_cut_in_time(start: StartServer) -> None:
-    with socket.create_connection(start(timeout_s=0.3), timeout=PATIENCE_S) as silent:
-        silent.sendall(b"G")
-        assert silent.recv(1) == b""
+@pytest.mark.parametrize(
+    "said",
+    [b"G", b"POST /x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\nhalf"],
+    ids=["head", "body"],
+)
+def test_a_client_that_falls_silent_is_cut_off(start: StartServer, said: bytes) -> None:
+    with (
+        socket.create_connection(start(timeout_s=0.3), timeout=PATIENCE_S) as client,
+        suppress(ConnectionError),  # A busy machine sends for the first time after the cut.
+    ):
+        client.sendall(said)
+        assert client.recv(1) == b""
 
 
 def test_silent_clients_leave_room_for_probes(start: StartServer) -> None:
@@ -243,13 +244,6 @@ def test_ipv6_is_served(health: Health) -> None:
     server.stop()
 
 
-def test_a_body_that_comes_too_slowly_is_cut_off(start: StartServer) -> None:
-    address = start(timeout_s=0.3)
-    with socket.create_connection(address, timeout=PATIENCE_S) as client:
-        client.sendall(b"POST /x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\nhalf")
-        assert client.recv(1) == b""
-
-
 def test_a_body_that_says_it_is_too_large_is_refused_at_once(start: StartServer) -> None:
     with socket.create_connection(start(), timeout=PATIENCE_S) as client:
         client.sendall(b"POST /x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999\r\n\r\n")
@@ -272,31 +266,13 @@ def test_no_answer_waits_for_its_head_to_be_acknowledged() -> None:
         assert listening.proto == socket.IPPROTO_TCP
 
 
-def test_an_unread_answer_is_cut_off(health: Health) -> None:
-    async def endless(_request: Request) -> Response:
-        async def zeros() -> AsyncIterator[bytes]:
-            while True:
-                yield bytes(65536)
-                await asyncio.sleep(0)
-
-        return StreamingResponse(zeros())
-
-    server = HttpServer(app_of(health, pages=[Route("/zeros", endless)]), timeout_s=0.3)
-    address = server.start("127.0.0.1", 0)
-    with socket.create_connection(address, timeout=PATIENCE_S) as client:
-        client.sendall(b"GET /zeros HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        eventually(lambda: not server._server.server_state.connections)
-        assert ask(address, "/healthz")[0] == 200
-    server.stop()
-
-
 def test_probes_are_answered_while_every_question_waits_for_a_store(health: Health) -> None:
     """A store that is locked holds up pages, never a probe."""
     locked, begun = Event(), Semaphore(0)
 
     def open_schedule() -> Schedule:
         begun.release()
-        locked.wait(30)
+        locked.wait(PATIENCE_S)
         raise StoreUnavailable("locked for too long")
 
     queries = make_queries(health, open_schedule=open_schedule)

@@ -21,6 +21,7 @@ from amqsidecar.http.api.views import ROWS_BYTES_MAX
 from amqsidecar.http.guard import MAX_BODY_BYTES, Guard
 from amqsidecar.model.cause import KEPT_BYTES_MAX, ROW_BYTES_MAX
 from amqsidecar.operations import export, message
+from support.waiting import PATIENCE_S
 from support.web.console_store import dead, keep, open_store
 from support.web.site import Site, running_site
 
@@ -123,7 +124,7 @@ async def raw(site: Site, head: str) -> bytes:
     writer.write(f"POST /api/v1/operations HTTP/1.1\r\nHost: x\r\n{head}\r\n".encode())
     await writer.drain()
     try:
-        return await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)
+        return await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE_S)
     finally:
         writer.close()
 
