@@ -38,8 +38,6 @@ Stage = ArtemisStage | ClassicStage
 ENDED: Final = "the sidecar ended with"
 NOTHING: Final[Mapping[str, str]] = {}
 FOREIGN_CAUSE: Final = "combo.ForeignCause"
-_SETTLES_WITHIN_S: Final = 30.0
-_COUNTED_WITHIN_S: Final = 5.0
 _GROUPS_AT_ONCE: Final = 3
 _ADDED_BY_WIRES: Final[Mapping[Wire, Sequence[str]]] = {
     Wire.STOMP: ("receipt", "transaction", "destination", "destination-type"),
@@ -316,7 +314,7 @@ class _Group:
             return not left
 
         try:
-            eventually(are_all, within_s=_SETTLES_WITHIN_S, every_s=0.2)
+            eventually(are_all, every_s=0.2)
         except TimeoutError:
             for case in left:
                 case.refused = case.refused or "waited for in vain"
@@ -337,7 +335,7 @@ class _Group:
 
         # Why: the judge has the word on what differs to the end.
         with suppress(TimeoutError):
-            eventually(look, within_s=_COUNTED_WITHIN_S, every_s=1.0)
+            eventually(look, every_s=1.0)
         told = list(self._status_problems())
         return [(case, [*found[case.number], *told]) for case in self.cases]
 

@@ -22,6 +22,7 @@ from amqsidecar.operations.operate import Wish, begin, carry_out, undo
 from simulation.rules import DLQ
 from simulation.world import FINAL, World
 from support.brokers.memory import Killed, StoredMessage
+from support.tier import at_length
 
 ALL = RowFilter()
 COUNT = 25
@@ -374,7 +375,7 @@ def test_killed_at_each_crash_point_nothing_is_lost_or_doubled(world: World, poi
     assert hits or point in ("sent", "committing")
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(at_length(40, otherwise=20)))
 def test_nothing_is_lost_or_doubled_while_links_end_and_messages_go_to_and_fro(
     world: World, seed: int
 ) -> None:

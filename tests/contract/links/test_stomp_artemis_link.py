@@ -101,18 +101,20 @@ def move(link: TakeSession, harness: StompArtemisHarness, count: int) -> list[De
 def take_all(link: TakeSession, count: int, token: int = 0) -> list[Delivery]:
     """Move this many dead letters, in as many cycles as it takes; return them."""
     taken: list[Delivery] = []
-
-    def is_all() -> bool:
-        link.wait(0.1)
-        deliveries = link.receive(3)
-        if deliveries:
-            taken.extend(deliveries)
-            cycle = token + len(taken)
-            link.commit_cycle(deliveries, [resend(one) for one in deliveries], cycle)
-        return len(taken) >= count
-
-    eventually(is_all, what=f"{count} dead letters are moved")
+    eventually(
+        lambda: take_more(link, taken, token) or len(taken) >= count,
+        what=f"{count} dead letters are moved",
+    )
     return taken
+
+
+def take_more(link: TakeSession, taken: list[Delivery], token: int = 0) -> None:
+    """Move what has arrived, and add it to what was taken before."""
+    link.wait(0.1)
+    if deliveries := link.receive(3):
+        taken.extend(deliveries)
+        sends = [resend(one) for one in deliveries]
+        link.commit_cycle(deliveries, sends, token + len(taken))
 
 
 def test_what_stomp_made_comes_back_as_it_was(
@@ -374,7 +376,7 @@ def test_what_only_looks_like_stomps_is_given_back_and_counted(
 def test_what_another_consumer_keeps_from_us_is_reported_until_it_comes(
     artemis: Broker, harness: StompArtemisHarness, link: TakeSession
 ) -> None:
-    """The broker gives a group to one consumer, and messages behind it to none."""
+    """The broker gives a group to one consumer, and messages behind it seldom to another."""
     name = f"{harness.prefix}.orders"
     core = JmsPeer.of(artemis, "core")
     produce = partial(core.produce, sample_properties=False, group=None, text="t")
@@ -387,14 +389,24 @@ def test_what_another_consumer_keeps_from_us_is_reported_until_it_comes(
     produce(name, "Text")
     produce(name, "Text", properties={"JMSXGroupID": "g"})
     produce(name, "Text")
-    harness.kill(name)
+    assert harness.kill(name) == 3
     link.attach([harness.intake()], 10)
-    take_all(link, 1)
-    eventually(lambda: left(link) == {"withheld": 2}, what="it is reported")
+    taken: list[Delivery] = []
+
+    def is_reported() -> bool:
+        take_more(link, taken)
+        counts = {one.reason: one.count for one in link.left_behind() if one.reason != STUCK}
+        return bool(taken) and counts == {"withheld": 3 - len(taken)}
+
+    eventually(
+        is_reported,
+        what="it is reported",
+        last=lambda _: f"{len(taken)} taken, {link.left_behind()}",
+    )
     reading = consumers(harness)
     other.unsubscribe()
     other.close()
-    take_all(link, 2, token=1)
+    take_all(link, 3 - len(taken), token=len(taken))
     # Why not once: the management may still list a consumer that has ended.
     eventually(
         lambda: set(consumers(harness)) < set(reading), what="the link reads as it did, alone"

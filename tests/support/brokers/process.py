@@ -265,8 +265,8 @@ class Broker(ABC):
 
     def endpoint(self, mark: str, **options: Any) -> Endpoint:
         """Return a connector as links take it, by its mark; our user and patience by default."""
-        # Why so idle: a test does other things for long while its link waits.
-        known = {"user": self.user, "connect_timeout_s": PATIENCE_S, "idle_timeout_s": 300}
+        # Why so idle: no sign of life ends a wait that misses what has arrived.
+        known = {"user": self.user, "connect_timeout_s": PATIENCE_S, "idle_timeout_s": 3_600}
         credentials = fixed_password(options.pop("password", self.password))
         return Endpoint(
             "127.0.0.1", self.ports[mark], credentials=credentials, **{**known, **options}

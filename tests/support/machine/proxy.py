@@ -15,6 +15,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Self
 
 from support.machine.ports import free_port
+from support.waiting import PATIENCE_S
 
 TO_BROKER = "to_broker"
 TO_SIDECAR = "to_sidecar"
@@ -146,7 +147,7 @@ class Proxy:
     def __exit__(self, *_: object) -> None:
         self._run(self._end)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join()
         self._loop.close()
 
     async def _listen(self) -> None:
@@ -158,7 +159,7 @@ class Proxy:
             connection.reset()
         rest = asyncio.all_tasks() - {asyncio.current_task()}
         if rest:
-            await asyncio.wait(rest, timeout=5)
+            await asyncio.wait(rest, timeout=PATIENCE_S)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

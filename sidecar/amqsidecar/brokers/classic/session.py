@@ -188,6 +188,8 @@ class ListingSession(ClassicSession):
 
         def is_done() -> bool:
             self._route()
+            # Why again: more has come beside the answers to what it asked.
+            consumers.route()
             return self._has_arrived or connection.is_woken
 
         if consumers.run_until(is_done, timeout_s):
