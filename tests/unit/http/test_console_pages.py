@@ -1,6 +1,7 @@
 """What strangers write stays text on every page, and every page says what it means."""
 
 import re
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,7 +43,7 @@ HUGE = f"{HOSTILE} " + "cause of many words " * 5_000
 
 
 @pytest.fixture(scope="module")
-def store_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("console") / "schedule.db"
     store = open_store(path)
     now_ms = store._clock.now_ms()
@@ -98,7 +99,20 @@ def store_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def client(store_path: Path) -> Iterator[httpx2.Client]:
+def client(filled: Path) -> Iterator[httpx2.Client]:
+    """A client of a console that no test changes."""
+    with console_client(filled) as client:
+        yield client
+
+
+@pytest.fixture
+def store_path(filled: Path, tmp_path: Path) -> Path:
+    """A store of one test, which may change it."""
+    return Path(shutil.copy(filled, tmp_path))
+
+
+@pytest.fixture
+def own_client(store_path: Path) -> Iterator[httpx2.Client]:
     with console_client(store_path) as client:
         yield client
 
@@ -215,21 +229,21 @@ def confirm(client: httpx2.Client, page: html.HtmlElement, **fields: str) -> htt
 
 
 def test_a_note_is_kept_with_the_group_and_shown_on_the_first_screen(
-    client: httpx2.Client,
+    own_client: httpx2.Client,
 ) -> None:
-    address = page_of(client, "/groups").xpath("//a[contains(., 'late')]/@href")[0]
-    [form] = page_of(client, address).xpath("//form[.//textarea[@name='note']]")
+    address = page_of(own_client, "/groups").xpath("//a[contains(., 'late')]/@href")[0]
+    [form] = page_of(own_client, address).xpath("//form[.//textarea[@name='note']]")
     fields = dict(form.form_values())
-    refused = client.post(form.action, data={**fields, "note": " "})
+    refused = own_client.post(form.action, data={**fields, "note": " "})
     assert refused.status_code == 422
     assert "a note needs a text" in check(refused).text_content()
     first = f"JIRA-5 {'is what we call it ' * 9}."
-    kept = client.post(form.action, data={**fields, "note": f"{first}\r\n<b>on it"})
+    kept = own_client.post(form.action, data={**fields, "note": f"{first}\r\n<b>on it"})
     assert (kept.status_code, kept.headers["location"]) == (303, f"{address}#notes")
-    [notes] = page_of(client, address).xpath("//section[@aria-labelledby='notes']")
+    [notes] = page_of(own_client, address).xpath("//section[@aria-labelledby='notes']")
     assert f"{first}\n<b>on it" in notes.text_content()
     assert "console:local" in notes.text_content()
-    assert first in page_of(client, "/").get_element_by_id("live").text_content()
+    assert first in page_of(own_client, "/").get_element_by_id("live").text_content()
 
 
 def test_groups_are_merged_muted_and_separated_and_the_last_trace_has_links(
@@ -389,37 +403,37 @@ def test_the_first_screen_is_not_green_while_messages_are_exhausted(
     store.close()
 
 
-def test_an_action_is_looked_at_and_then_confirmed(client: httpx2.Client) -> None:
+def test_an_action_is_looked_at_and_then_confirmed(own_client: httpx2.Client) -> None:
     query = urlencode({"destination": PLACE, "state": "held"})
-    page = page_of(client, f"/act/release?{query}")
+    page = page_of(own_client, f"/act/release?{query}")
     assert "1 message" in page.text_content()
     command = page.get_element_by_id("command").text_content()
     assert command.startswith("amqsidecar release --destination 'queue://pay<script>")
-    answer = confirm(client, page, reason=HOSTILE)
+    answer = confirm(own_client, page, reason=HOSTILE)
     assert answer.status_code == 303
-    page = page_of(client, answer.headers["location"])
+    page = page_of(own_client, answer.headers["location"])
     assert HOSTILE in page.text_content()
     assert "running" in page.text_content()
-    answer = confirm(client, page)
-    page = page_of(client, answer.headers["location"])
+    answer = confirm(own_client, page)
+    page = page_of(own_client, answer.headers["location"])
     assert "paused" in page.text_content()
-    listed = page_of(client, "/operations").text_content()
+    listed = page_of(own_client, "/operations").text_content()
     assert f"“{HOSTILE}”" in listed
     assert "success" not in (listed + page.text_content()).lower()
 
 
-def test_what_ends_redelivery_is_confirmed_twice(client: httpx2.Client) -> None:
-    page = page_of(client, "/act/discard?id=3")
-    answer = confirm(client, page)
+def test_what_ends_redelivery_is_confirmed_twice(own_client: httpx2.Client) -> None:
+    page = page_of(own_client, "/act/discard?id=3")
+    answer = confirm(own_client, page)
     assert answer.status_code == 422
     assert "be redelivered after this" in check(answer).text_content()
-    assert confirm(client, page, sure="yes").status_code == 303
+    assert confirm(own_client, page, sure="yes").status_code == 303
 
 
 def test_a_discard_is_undone_on_the_page_of_its_operation(
-    client: httpx2.Client, store_path: Path
+    own_client: httpx2.Client, store_path: Path
 ) -> None:
-    answer = confirm(client, page_of(client, "/act/discard?id=3"), sure="yes")
+    answer = confirm(own_client, page_of(own_client, "/act/discard?id=3"), sure="yes")
     address = answer.headers["location"]
     store = open_store(store_path)
 
@@ -428,19 +442,19 @@ def test_a_discard_is_undone_on_the_page_of_its_operation(
         operate.carry_out(store, number, "service", ".exhausted", store._clock.now_ms)
 
     carry_out()
-    page = page_of(client, address)
+    page = page_of(own_client, address)
     assert "1 message can be put back" in page.text_content()
     [form] = page.xpath("//form[.//button[@id='undo']]")
-    answer = client.post(form.action, data={**dict(form.form_values()), "reason": HOSTILE})
+    answer = own_client.post(form.action, data={**dict(form.form_values()), "reason": HOSTILE})
     assert answer.status_code == 303
-    assert "is being put back" in page_of(client, address).text_content()
+    assert "is being put back" in page_of(own_client, address).text_content()
     carry_out()
     carry_out()
-    undone = page_of(client, address)
+    undone = page_of(own_client, address)
     assert "was put back, each message as it was before" in undone.text_content()
     assert undone.xpath("//button[@id='undo']") == []
     assert [row.id for row in store.list_rows(RowFilter(ids=(3,)), 9)] == [3]
-    assert "put back by a person" in page_of(client, "/messages/one?id=3").text_content()
+    assert "put back by a person" in page_of(own_client, "/messages/one?id=3").text_content()
     store.close()
 
 
@@ -548,21 +562,21 @@ def test_a_change_without_its_token_is_refused(client: httpx2.Client) -> None:
     assert client.post("/act/retry?id=1").status_code == 403
 
 
-def test_an_edit_is_looked_at_before_it_is_sent(client: httpx2.Client) -> None:
-    page = page_of(client, "/messages/edit?id=1")
+def test_an_edit_is_looked_at_before_it_is_sent(own_client: httpx2.Client) -> None:
+    page = page_of(own_client, "/messages/edit?id=1")
     typed = {"text": SCRIPT, "new-name-0": "ticket", "new-value-0": ATTRIBUTE, "step": "look"}
-    answer = confirm(client, page, **typed)
+    answer = confirm(own_client, page, **typed)
     assert answer.status_code == 200, answer.text
     page = check(answer)
     assert "What it would be" in page.text_content()
-    assert page_of(client, "/messages/one?id=first").text_content().count("edited by") == 0
-    answer = confirm(client, page, step="send", reason="ticket 7")
+    assert page_of(own_client, "/messages/one?id=first").text_content().count("edited by") == 0
+    answer = confirm(own_client, page, step="send", reason="ticket 7")
     assert answer.status_code == 303, answer.text
-    page = page_of(client, "/messages/one?id=first")
+    page = page_of(own_client, "/messages/one?id=first")
     assert "edited by a person" in page.text_content()
     assert ATTRIBUTE in page.text_content()
     assert "As it was before console:local" in page.text_content()
-    original = client.get("/messages/download?id=first&original=0")
+    original = own_client.get("/messages/download?id=first&original=0")
     assert original.headers["content-disposition"].startswith("attachment")
     assert SCRIPT.encode() in original.content
 
@@ -643,17 +657,17 @@ def test_a_fault_is_a_page_that_says_what_to_do(tmp_path: Path) -> None:
         assert "secret" not in page.text_content()
 
 
-def test_an_edit_of_what_somebody_else_edited_is_refused(client: httpx2.Client) -> None:
+def test_an_edit_of_what_somebody_else_edited_is_refused(own_client: httpx2.Client) -> None:
     """Both opened the form; the second would undo the first's edit without having seen it."""
-    page = page_of(client, "/messages/edit?id=1")
-    assert confirm(client, page, text="the first", step="send").status_code == 303
+    page = page_of(own_client, "/messages/edit?id=1")
+    assert confirm(own_client, page, text="the first", step="send").status_code == 303
     for step in ("look", "send"):
-        answer = confirm(client, page, text="the second", step=step)
+        answer = confirm(own_client, page, text="the second", step=step)
         assert answer.status_code == 422
         again = html.fromstring(answer.text)
         assert "has changed since" in text_of(again)
         assert fields_of(again)["text"] == "the first"
-    assert confirm(client, again, text="the third", step="send").status_code == 303
+    assert confirm(own_client, again, text="the third", step="send").status_code == 303
 
 
 def test_a_download_is_the_row_that_is_shown(tmp_path: Path) -> None:
@@ -696,10 +710,10 @@ def test_the_runbooks_are_a_page_without_scripts(client: httpx2.Client) -> None:
 
 
 @pytest.mark.parametrize("how", ["once", "carefully"])
-def test_one_switch_sends_at_once_or_carefully(client: httpx2.Client, how: str) -> None:
-    answer = confirm(client, page_of(client, "/act/retry?id=1"), how=how)
+def test_one_switch_sends_at_once_or_carefully(own_client: httpx2.Client, how: str) -> None:
+    answer = confirm(own_client, page_of(own_client, "/act/retry?id=1"), how=how)
     assert answer.status_code == 303
-    said = page_of(client, answer.headers["location"]).text_content()
+    said = page_of(own_client, answer.headers["location"]).text_content()
     assert ("20 a second" in said) == (how == "carefully")
 
 
