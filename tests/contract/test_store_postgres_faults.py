@@ -201,6 +201,10 @@ def test_a_server_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> Non
     """Its kernel still takes bytes, so no time limit of the server and none of TCP helps."""
     monkeypatch.setattr(postgres_database, "_GRACE_S", 0.2)
     with PostgresServer() as server:
+        # Why: on a busy machine, making the tables takes longer than a statement may below.
+        made = PostgresStore(server.url(), clock=VirtualClock())
+        made.open()
+        made.close()
         store = PostgresStore(server.url(), clock=VirtualClock(), statement_timeout_s=3)
         store.open()
         server.pause()

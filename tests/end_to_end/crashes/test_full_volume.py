@@ -51,7 +51,7 @@ def attach(folder: Path, broker: ClassicBroker, volume: SmallVolume, *sets: str)
 
 
 def total(sidecar: SidecarProcess) -> int:
-    return int(sidecar.json_command("status")["total"])
+    return sidecar.finished_status().total
 
 
 def die(peer: JmsPeer, queue: str) -> set[str]:

@@ -227,7 +227,7 @@ def test_a_killed_broker_with_non_persistent_messages_doubles_none(
     broker.kill()
     broker.start()
     received = peer.consume(unique, count=MESSAGES, wait_ms=60_000)
-    eventually(lambda: sidecar.json_command("status")["total"] == 0, what="all is sent")
+    eventually(lambda: sidecar.finished_status().total == 0, what="all is sent")
 
     def are_kept_there() -> bool:
         received.extend(peer.consume(unique))

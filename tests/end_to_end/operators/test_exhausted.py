@@ -98,7 +98,8 @@ class Site:
             )
 
     def status(self) -> dict[str, Any]:
-        found: dict[str, Any] = msgspec.to_builtins(self.sidecar.status())
+        """Return how the schedule stands between two cycles, as JSON."""
+        found: dict[str, Any] = msgspec.to_builtins(self.sidecar.finished_status())
         return found
 
     def exhausted(self, queue: str, *, in_queue: bool | None = None) -> int:

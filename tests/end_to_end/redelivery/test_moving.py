@@ -76,7 +76,7 @@ class Move:
     def wait_for(self, count: int) -> None:
         """Wait until the sidecar keeps this many messages."""
         eventually(
-            lambda: self.sidecar.json_command("status")["total"] == count,
+            lambda: self.sidecar.finished_status().total == count,
             what=f"{count} wait in the sidecar",
             every_s=0.5,
         )
