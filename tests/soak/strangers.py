@@ -27,7 +27,7 @@ WITH_LOGIN: Final = "127.0.6.1"
 """Of strangers with a log-in, so that the others do not take their places."""
 _GONE: Final = select.POLLHUP | select.POLLERR | select.POLLRDHUP
 _PATIENCE_S: Final = 10.0
-_GATHER_S: Final = at_length(60.0, otherwise=15.0)
+_GATHER_S: Final = at_length(60.0, otherwise=5.0)
 """Time limit until half of them are there."""
 
 Act = Callable[[socket.socket], None]

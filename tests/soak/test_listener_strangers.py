@@ -36,7 +36,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.timeout(at_length(1800, otherwise=
 
 ROOT = Path(__file__).parents[2]
 SOCKETS = at_length(1_000, otherwise=400)
-GOOD = 50
+GOOD = at_length(50, otherwise=20)
 ROUNDS = at_length(20, otherwise=2)
 MESSAGES = 5
 FULL, FULL_BYTES = 1_000, 60_000
