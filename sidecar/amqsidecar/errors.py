@@ -142,6 +142,10 @@ class StoreFull(StoreUnavailable):
     """The medium of the store has no space left; nothing was changed."""
 
 
+class StoreMoved(StoreUnavailable):
+    """The schedule is in another store, or on its way between two."""
+
+
 class SchemaMismatch(StoreError):
     """The store was written by a version of amqsidecar that this one doesn't know."""
 

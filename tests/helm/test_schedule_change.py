@@ -14,7 +14,15 @@ from typing import Any
 import pytest
 
 from helm.cases import BROKER, MINIMAL, POSTGRES, SHARED
-from support.deployment.helm import CHART, WITHOUT_CLUSTER, Manifest, Refused, helm, render
+from support.deployment.helm import (
+    CHART,
+    WITHOUT_CLUSTER,
+    Manifest,
+    Refused,
+    documents,
+    helm,
+    render,
+)
 
 pytestmark = pytest.mark.helm
 
@@ -128,3 +136,25 @@ def test_what_leaves_the_schedule_alone_is_refused(name: str, tmp_path: Path) ->
 def test_an_upgrade_of_anything_else_goes_on(values: dict[str, Any], tmp_path: Path) -> None:
     config = values["config"] | {"log": {"level": "debug"}}
     assert "level: debug" in upgraded(values, values | {"config": config}, tmp_path)
+
+
+def test_the_schedule_of_a_claim_moves_before_the_new_sidecars_start(tmp_path: Path) -> None:
+    after = SHARED | {"store": {"moveFrom": "amqsidecar-data-redelivery-0", "passwordSecret": "db"}}
+    (job,) = (
+        one
+        for one in documents(upgraded(MINIMAL, after, tmp_path))
+        if one["kind"] == "Job" and one["metadata"]["name"].endswith("-move")
+    )
+    pod = job["spec"]["template"]["spec"]
+    command = pod["containers"][0]["command"]
+    assert command[:3] == ["amqsidecar", "schedule", "move"]
+    assert command[command.index("--to") + 1] == SHARED["config"]["store"]["url"]
+    claims = [
+        one["persistentVolumeClaim"] for one in pod["volumes"] if "persistentVolumeClaim" in one
+    ]
+    assert claims == [{"claimName": "amqsidecar-data-redelivery-0"}]
+    password = command[command.index("--password-file") + 1]
+    mounts = {one["name"]: one["mountPath"] for one in pod["containers"][0]["volumeMounts"]}
+    assert password == f"{mounts['amqsidecar-store-password']}/password"
+    with pytest.raises(Refused, match=r"store\.moveFrom"):
+        render(MINIMAL | {"store": {"moveFrom": "claim"}})

@@ -174,9 +174,12 @@
 {{- $problems = append $problems "monitoring.serviceMonitor: with shape inPod there is no Service; use monitoring.podMonitor" -}}
 {{- end -}}
 {{- end -}}
-{{- if not $values.upgradeCheck.acceptNewSchedule -}}
+{{- if and $values.store.moveFrom (or (ne $values.shape "shared") (eq $store "broker:")) -}}
+{{- $problems = append $problems "store.moveFrom moves a schedule into PostgreSQL: set shape to shared and config.store.url to postgresql://, or remove it" -}}
+{{- end -}}
+{{- if not (or $values.upgradeCheck.acceptNewSchedule $values.store.moveFrom) -}}
 {{- range include "amqsidecar.scheduleChanges" . | fromYamlArray -}}
-{{- $problems = append $problems (printf "%s: messages that wait in the old schedule would never be sent. Keep it; or wait until everything is sent (`amqsidecar status` prints messages 0), and set upgradeCheck.acceptNewSchedule and config.store.accept_orphans to true for this upgrade" .) -}}
+{{- $problems = append $problems (printf "%s: messages that wait in the old schedule would never be sent. Keep it; or move it (store.moveFrom, deploy/guides/moving.md); or wait until everything is sent (`amqsidecar status` prints messages 0), and set upgradeCheck.acceptNewSchedule and config.store.accept_orphans to true for this upgrade" .) -}}
 {{- end -}}
 {{- end -}}
 {{- if $problems -}}

@@ -31,6 +31,14 @@ JOURNAL_NAMES = (
 )
 """The same beside the cycle, in the thread that writes the journal."""
 
+MOVE_NAMES = (
+    "copying",  # the target's transaction has all, and is not durable
+    "copied",  # the target has a copy under a fence, the source has none
+    "given_up",  # both have a fence
+    "opened",  # the target has none
+)
+"""The same in a move of the schedule to another store."""
+
 
 def no_crash(_name: str) -> None:
     """Do nothing: the crash point of production."""

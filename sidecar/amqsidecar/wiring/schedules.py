@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from amqsidecar.clock import Clock
+from amqsidecar.clock import Clock, SystemClock
 from amqsidecar.config.schema import Config
 from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.schedule import Schedule
+from amqsidecar.stores.moving import MovedStore
+from amqsidecar.stores.sqlite.moving import SqliteMove
 from amqsidecar.stores.sqlite.store import SqliteStore, path_of_url
 
 if TYPE_CHECKING:
@@ -46,6 +49,21 @@ def open_instance(config: Config, clock: Clock, instance: str) -> Schedule:
         ConfigError, StoreUnavailable, SchemaMismatch: as `open_schedule`.
     """
     return _opened(_store_of(config, clock, instance), for_service=True)
+
+
+def open_for_move(config: Config) -> MovedStore:
+    """Open the store of the options as one end of a move, and create it where it is missing.
+
+    Raises:
+        ConfigError, StoreUnavailable, SchemaMismatch: as `open_schedule`.
+    """
+    options = config.store
+    if not options.is_shared:
+        return SqliteMove(path_of_url(options.url), options.instance or None)
+    check_store(config, SystemClock())
+    from amqsidecar.stores.postgres.moving import postgres_move  # noqa: PLC0415 - an extra
+
+    return postgres_move(options.url, _password_of(config), SCHEMA)
 
 
 def check_store(config: Config, clock: Clock) -> None:
@@ -95,10 +113,6 @@ def _store_of(
         what = f'needs the driver of PostgreSQL: pip install "amqsidecar[postgres]" ({error})'
         raise ConfigError([Problem("store.url", what)]) from error
 
-    def password() -> str | None:
-        secret = options.password()
-        return None if secret is None else secret.reveal()
-
     return PostgresStore(
         options.url,
         clock=clock,
@@ -106,6 +120,14 @@ def _store_of(
         read_only=read_only,
         lease_s=options.lease_s,
         schema=SCHEMA,
-        password=password,
+        password=_password_of(config),
         reserve_bytes=reserve_bytes // 2,
     )
+
+
+def _password_of(config: Config) -> Callable[[], str | None]:
+    def password() -> str | None:
+        secret = config.store.password()
+        return None if secret is None else secret.reveal()
+
+    return password

@@ -156,10 +156,13 @@ class SidecarProcess:
         assert done.returncode == expect, (done.returncode, done.stdout, done.stderr)
         return done.stdout
 
-    def try_command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def try_command(
+        self, *arguments: str, environ: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
         """Run another command on the same configuration, however it ends."""
         command, *rest = arguments
-        return self._run([*command.split(), *self._sets(), *rest], os.environ)
+        variables = {**os.environ, **(environ or {})}
+        return self._run([*command.split(), *self._sets(), *rest], variables)
 
     def run_refused(self, *, expect: int) -> str:
         """Run the service where it can't start, and return its standard error."""

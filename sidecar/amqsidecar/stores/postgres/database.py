@@ -33,6 +33,7 @@ QUERIES = read_queries(read_sql("postgres/queries.sql"), _in_postgres(read_sql("
 
 CONNECT_TIMEOUT_S = 10
 _DEAD_PEER_MS = 20_000
+_STREAMED_ROWS = 50
 _GRACE_S = 5.0  # So much later than the server we give up waiting for its answer.
 
 SqlValues = Mapping[str, Any]
@@ -275,14 +276,25 @@ class PostgresDatabase:
 
     def copy(self, name: str, types: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         """Run a named COPY with rows of these types, after queued queries."""
+        self.copy_in(QUERIES[name], rows, types)
+
+    def copy_in(self, text: str, rows: Iterable[Sequence[Any]], types: Sequence[str] = ()) -> None:
+        """Run a COPY that has no name, after queued queries; without types it takes texts."""
         with self.mapped():
             queued, self._queued = self._queued, []
             if queued:
                 self._run(queued)
-            with self._connected().cursor() as cursor, cursor.copy(QUERIES[name]) as copy:
-                copy.set_types(types)
+            with self._connected().cursor() as cursor, cursor.copy(text) as copy:
+                if types:
+                    copy.set_types(types)
                 for row in rows:
                     copy.write_row(row)
+
+    def stream(self, text: str) -> Iterator[tuple[Any, ...]]:
+        """Return the rows of a query that has no name, in a transaction, a few at a time."""
+        with self.mapped(), self._connected().cursor("stream") as cursor:
+            cursor.itersize = _STREAMED_ROWS
+            yield from cursor.execute(text, binary=True)
 
     def run(self, text: str, *values: object) -> PostgresRows:
         """Run SQL that has no name; several statements only without values and answers."""

@@ -14,6 +14,7 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 
 from amqsidecar.errors import SchemaMismatch, StoreUnavailable
+from amqsidecar.stores.moving import FENCED, Fence
 from amqsidecar.stores.postgres.database import PostgresDatabase
 from amqsidecar.stores.schema_numbers import FIRST, schema_number
 
@@ -102,6 +103,8 @@ class Schema:
                 database.run(_text(file).format(concurrently="CONCURRENTLY"))
 
     def _check(self, oldest_program: int) -> None:
+        if oldest_program == FENCED and (fence := read_fence(self._database)) is not None:
+            raise fence.refusal(self._database.place)
         if oldest_program > self.version:
             raise SchemaMismatch(
                 f"{self._database.place} is in use by newer programs and needs one that knows its "
@@ -172,6 +175,13 @@ class Schema:
         database.run("SET LOCAL lock_timeout = '2s'")
         with database.patience():
             database.run(_text(file))
+
+
+def read_fence(database: PostgresDatabase) -> Fence | None:
+    """Return why no program may use a schedule; None = it has no fence."""
+    if not database.run("SELECT 1 WHERE to_regclass('fence') IS NOT NULL"):
+        return None
+    return Fence(*database.run("SELECT is_source, other FROM fence")[0])
 
 
 def _text(file: Traversable) -> str:

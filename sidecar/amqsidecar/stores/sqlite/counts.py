@@ -11,7 +11,6 @@ from amqsidecar.model.failure import (
     MERGED_BACK_MS,
     MERGED_STEP_MS,
     MORE,
-    CountFields,
     CountKey,
     CountKind,
     FailureCount,
@@ -25,8 +24,10 @@ from amqsidecar.stores.sqlite.events import write_block
 from amqsidecar.stores.sqlite.rows import json_ids
 
 _HOUR_MS: Final = 3_600_000
-_KINDS = tuple(CountKind)
-_KIND_NUMBERS = {kind: number for number, kind in enumerate(_KINDS)}
+KINDS = tuple(CountKind)
+"""By their numbers."""
+
+_KIND_NUMBERS = {kind: number for number, kind in enumerate(KINDS)}
 
 
 def add_failures(database: SqliteDatabase, failures: Failures) -> None:
@@ -37,7 +38,7 @@ def add_failures(database: SqliteDatabase, failures: Failures) -> None:
         failures: as counted from events.
     """
     groups = failures.groups | {
-        (key[2], ""): _no_deaths(key) for key in sorted(failures.counts) if not key[3]
+        (key[2], ""): no_deaths(key[0], key[2]) for key in sorted(failures.counts) if not key[3]
     }
     numbers = _Groups(database).add(groups)
     database.query_each(
@@ -60,12 +61,11 @@ def record_events(database: SqliteDatabase, events: Sequence[AnyEvent]) -> None:
     add_failures(database, failures_of(events))
 
 
-def _no_deaths(key: CountFields) -> FailureGroup:
+def no_deaths(bucket_ms: int, destination: str, cause_group: str = "") -> FailureGroup:
     """Return a group without deaths, for counts of events without a cause."""
-    bucket_ms, _, destination, _, _ = key
     return FailureGroup(
         destination=destination,
-        cause_group="",
+        cause_group=cause_group,
         first_at_ms=bucket_ms,
         last_at_ms=bucket_ms,
         total=0,
@@ -125,7 +125,7 @@ def read_counts(
         FailureCount(
             key=CountKey(
                 bucket_ms=bucket_ms,
-                kind=_KINDS[kind],
+                kind=KINDS[kind],
                 destination=destination,
                 cause_group=group,
                 attempt=attempt,

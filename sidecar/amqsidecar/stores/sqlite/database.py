@@ -13,6 +13,7 @@ from typing import Any
 from amqsidecar.errors import SchemaMismatch, StoreFull, StoreUnavailable
 from amqsidecar.private_files import mend, open_private
 from amqsidecar.stores import schema_numbers
+from amqsidecar.stores.moving import FENCED, Fence
 from amqsidecar.stores.named_queries import read_queries, read_sql
 from amqsidecar.stores.packing import storable
 from amqsidecar.stores.sqlite.reserve import Reserve
@@ -97,16 +98,24 @@ class SqliteDatabase:
         read_only: never create and never write.
         busy_timeout_ms: how long a write waits for another process.
         reserve: gives way before writes where the volume is short.
+        passes_fence: this is a move, which a fence does not keep out.
     """
 
     def __init__(
-        self, path: Path, *, read_only: bool, busy_timeout_ms: int, reserve: Reserve
+        self,
+        path: Path,
+        *,
+        read_only: bool,
+        busy_timeout_ms: int,
+        reserve: Reserve,
+        passes_fence: bool = False,
     ) -> None:
         self.path = path.resolve()
         self.place = f"the store {self.path}"
         self._read_only = read_only
         self._busy_timeout_ms = busy_timeout_ms
         self._reserve = reserve
+        self._passes_fence = passes_fence
         self._connection: sqlite3.Connection | None = None
         self._is_spoiled = False
         self._data_version = 0
@@ -154,7 +163,8 @@ class SqliteDatabase:
     def close(self) -> None:
         """Close the file; safe to call twice."""
         connection, self._connection = self._connection, None
-        self._forget_words()
+        self._data_version = 0
+        self.forget_texts()
         if connection is not None:
             with self.mapped("be closed"):
                 connection.close()
@@ -202,7 +212,7 @@ class SqliteDatabase:
                     f"the store {self.path} is empty; the service creates the tables when it starts"
                 )
             self._create(instance_name)
-        elif self._schema_number(version) > SCHEMA_VERSION:
+        elif version != FENCED and self._schema_number(version) > SCHEMA_VERSION:
             raise SchemaMismatch(
                 f"the store {self.path} has schema version {version}, this amqsidecar knows "
                 f"{SCHEMA_VERSION}: a newer version wrote it; run that version, or change store.url"
@@ -366,16 +376,20 @@ class SqliteDatabase:
 
     def _roll_back(self) -> None:
         # Why: the rolled-back transaction may have made words.
-        self._forget_words()
+        self.forget_texts()
         if self._connection is not None and self._connection.in_transaction:
             with self.mapped("be rolled back"):
                 self._connection.execute("ROLLBACK")
 
     # Queries.
 
-    def run(self, sql: str) -> sqlite3.Cursor:
+    def run(self, sql: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> sqlite3.Cursor:
         """Run a statement that has no name."""
-        return self._connected().execute(sql)
+        return self._connected().execute(sql, values)
+
+    def run_each(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
+        """Run a statement that has no name once for each row of values."""
+        self._connected().executemany(sql, rows)
 
     def give_back(self, pages: int) -> None:
         """Return free pages to the disk, in a transaction of its own."""
@@ -413,7 +427,7 @@ class SqliteDatabase:
 
     def query(self, name: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> sqlite3.Cursor:
         """Run a named query."""
-        return self._connected().execute(QUERIES[name], values)
+        return self.run(QUERIES[name], values)
 
     def query_each(self, name: str, rows: Iterable[Sequence[Any] | Mapping[str, Any]]) -> None:
         """Run a named query once for each row of values."""
@@ -466,14 +480,16 @@ class SqliteDatabase:
     def forget_words(self, limit: int) -> None:
         """Remove texts that no row has, up to a limit."""
         self.query("forget_words", (limit,))
-        self._forget_words()
+        self.forget_texts()
 
     def _notice_others(self) -> None:
         """Forget the numbers of texts where another connection may have removed some."""
         version = self.run("PRAGMA data_version").fetchone()[0]
         if version != self._data_version:
+            if not self._passes_fence and (fence := read_fence(self)) is not None:
+                raise fence.refusal(self.place)
             self._data_version = version
-            self._forget_words()
+            self.forget_texts()
 
     def word(self, number: int) -> str:
         """Return the text of a number."""
@@ -490,6 +506,15 @@ class SqliteDatabase:
         row = self.query("find_word", (storable(text),)).fetchone()
         return row[0] if row else -1
 
-    def _forget_words(self) -> None:
+    def forget_texts(self) -> None:
+        """Forget the numbers of texts, because the table of words changed."""
         self._word_ids.clear()
         self._words.clear()
+
+
+def read_fence(database: SqliteDatabase) -> Fence | None:
+    """Return why no program may use a file; None = it has no fence."""
+    if database.run("PRAGMA user_version").fetchone()[0] != FENCED:
+        return None
+    is_source, other = database.run("SELECT is_source, other FROM fence").fetchone()
+    return Fence(bool(is_source), other)

@@ -31,7 +31,7 @@ READ_AT_ONCE_BYTES: Final = 8 * 1024 * 1024
 OUTCOMES: Final = (None, *OutcomeKind)
 """By their numbers."""
 
-_OUTCOME_NUMBERS = {outcome: number for number, outcome in enumerate(OUTCOMES)}
+OUTCOME_NUMBERS = {outcome: number for number, outcome in enumerate(OUTCOMES)}
 
 
 # Operations.
@@ -42,9 +42,7 @@ def open_numbers(database: SqliteDatabase) -> set[int]:
     numbers = {number for (number,) in database.query("running_operations")}
     for outcome in (None, OutcomeKind.RESENT):
         number = 0
-        while row := database.query(
-            "next_followed", (_OUTCOME_NUMBERS[outcome], number)
-        ).fetchone():
+        while row := database.query("next_followed", (OUTCOME_NUMBERS[outcome], number)).fetchone():
             number = row[0]
             numbers.add(number)
     return numbers
@@ -140,7 +138,7 @@ def read_members(
     values = {"operation": number, "after": storable(after), "limit": limit}
     if outcome is None:
         return _members(database, "read_members", values)
-    values["outcome"] = _OUTCOME_NUMBERS[outcome]
+    values["outcome"] = OUTCOME_NUMBERS[outcome]
     return _members(database, "read_members_of_outcome", values)
 
 
@@ -161,7 +159,7 @@ def _members(database: SqliteDatabase, query: str, values: dict[str, Any]) -> li
 def count_members(database: SqliteDatabase, number: int) -> dict[OutcomeKind | None, int]:
     """Return the number of members by outcome."""
     counts = {
-        outcome: database.query("count_members", (_OUTCOME_NUMBERS[outcome], number)).fetchone()[0]
+        outcome: database.query("count_members", (OUTCOME_NUMBERS[outcome], number)).fetchone()[0]
         for outcome in OUTCOMES
     }
     return {outcome: count for outcome, count in counts.items() if count}
@@ -176,7 +174,7 @@ def update_members(
         for number, member in _open_members(database, update.redelivery_id):
             noted = updated(member, update)
             if noted is not None:
-                outcome, evidence = _OUTCOME_NUMBERS[noted.outcome], storable(noted.evidence)
+                outcome, evidence = OUTCOME_NUMBERS[noted.outcome], storable(noted.evidence)
                 values = (noted.resent_at_ms, outcome, evidence, number, noted.redelivery_id)
                 database.query("set_member", values)
                 resent[number] += member.resent_at_ms is None
@@ -207,11 +205,11 @@ def write_outcomes(
         "set_outcome",
         [
             (
-                _OUTCOME_NUMBERS[one.outcome],
+                OUTCOME_NUMBERS[one.outcome],
                 storable(one.evidence),
                 number,
                 storable(one.redelivery_id),
-                _OUTCOME_NUMBERS[OutcomeKind.RESENT],
+                OUTCOME_NUMBERS[OutcomeKind.RESENT],
             )
             for one in outcomes
         ],

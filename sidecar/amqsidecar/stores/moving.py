@@ -1,0 +1,168 @@
+"""A whole schedule in one form, between two stores; and the fence of a store that moves.
+
+Columns are those of the SQLite file in their order, with texts in place of words. What each store
+makes of them is in its own `moving.py`.
+"""
+
+import secrets
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any, Final, NamedTuple, Protocol
+
+from amqsidecar.errors import StoreMoved, StoreUnavailable
+
+FENCED: Final = 1_000_000
+"""Schema number of a fenced store: each program refuses it, also those that know no fence."""
+
+TABLES: Final = (
+    *("redelivery", "discarded", "message", "hold", "event_block", "event_key", "failure_group"),
+    *("failure_count", "operation", "operation_member", "original", "queue_observation"),
+    *("group_note", "service_mark"),
+)
+
+ROWS_AT_ONCE: Final = 500
+
+
+class Fence(NamedTuple):
+    """Why no program may use a store.
+
+    Attributes:
+        is_source: True = its schedule has moved away; False = it has a copy that is not used yet.
+        other: the store at the other end, as people may see it.
+    """
+
+    is_source: bool
+    other: str
+
+    def refusal(self, place: str) -> StoreMoved:
+        """Return the error for a program that opens the store at this place."""
+        if self.is_source:
+            return StoreMoved(
+                f"{place} was moved to {self.other}: set store.url to that; if the move was "
+                "interrupted, run the same `amqsidecar schedule move` again"
+            )
+        return StoreMoved(
+            f"{place} has an unfinished copy of {self.other}: run the same `amqsidecar schedule "
+            "move` again"
+        )
+
+
+class MovedInstance(NamedTuple):
+    """An instance of a schedule; see `StoreState`."""
+
+    name: str
+    uid: str
+    cycle: int
+    token_created: bool
+
+
+class MovedHead(NamedTuple):
+    """What a schedule is as a whole.
+
+    Attributes:
+        group_key: see `ScheduleView.group_key`; goes with the schedule, and so names it.
+        instances: the oldest first.
+        next_id: no row has had this number or a higher one.
+        is_kept: see `Outbox.keep_for_journal`.
+        stream: of the journal, with the number of its last segment.
+    """
+
+    group_key: bytes
+    instances: list[MovedInstance]
+    next_id: int
+    is_kept: bool
+    stream: str
+    last_number: int
+
+
+class Contents(Protocol):
+    """All of a schedule, which nobody changes meanwhile."""
+
+    head: MovedHead
+
+    def rows(self, table: str) -> Iterator[tuple[Any, ...]]:
+        """Return the rows of one of `TABLES`."""
+        ...
+
+
+class MovedStore(Protocol):
+    """One end of a move, open and without another user.
+
+    Attributes:
+        place: as errors name it.
+    """
+
+    place: str
+
+    def fence(self) -> Fence | None:
+        """Return why no program may use it; None = it has no fence."""
+        ...
+
+    def group_key(self) -> bytes:
+        """Return what names its schedule."""
+        ...
+
+    def is_unused(self) -> bool:
+        """Whether no service has ever done anything with it."""
+        ...
+
+    def tokens(self) -> set[str]:
+        """Return the instances that have a token in the broker."""
+        ...
+
+    def giving_up(self, other: str) -> AbstractContextManager[Contents]:
+        """Read all while nobody writes; the end of the block is the fence, durably.
+
+        Promise: if the process dies in the block, or it ends by an exception, nothing has changed.
+
+        Raises:
+            StoreUnavailable: others use it, or it has something unfinished.
+        """
+        ...
+
+    def receive(self, contents: Contents, other: str) -> None:
+        """Replace all by a copy under a fence; durable at the return, in one transaction.
+
+        Raises:
+            StoreUnavailable: it can't be written, or others use it.
+        """
+        ...
+
+    def open_up(self) -> None:
+        """Remove the fence; durable at the return."""
+        ...
+
+    def close(self) -> None:
+        """Close; safe to call twice."""
+        ...
+
+
+def portions(rows: Iterable[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
+    """Return rows a few at a time."""
+    portion: list[tuple[Any, ...]] = []
+    for row in rows:
+        portion.append(row)
+        if len(portion) == ROWS_AT_ONCE:
+            yield portion
+            portion = []
+    if portion:
+        yield portion
+
+
+def unfinished(place: str, what: str) -> StoreUnavailable:
+    """Return the error for a store that is not at rest."""
+    return StoreUnavailable(f"{place} can't be moved: {what}; nothing was changed")
+
+
+def instance_for_file(head: MovedHead, name: str | None) -> MovedInstance:
+    """Return the one instance of a file: that of the name, else the first that has a token.
+
+    With a name that the schedule doesn't have, it is an instance without a token.
+    """
+    owners = [one for one in head.instances if one.token_created] or head.instances
+    for one in owners:
+        if name in (None, one.name):
+            return one
+    uid = owners[0].uid if owners else secrets.token_hex(4)
+    cycle = max((one.cycle for one in owners), default=0)
+    return MovedInstance(name or secrets.token_hex(4), uid, cycle, token_created=False)

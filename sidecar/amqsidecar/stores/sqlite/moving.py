@@ -1,0 +1,271 @@
+"""A SQLite file as one end of a move."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from amqsidecar.clock import SystemClock
+from amqsidecar.model.failure import FailureGroup, Failures
+from amqsidecar.model.operation import is_working
+from amqsidecar.stores.ledger import decode_operation
+from amqsidecar.stores.moving import (
+    FENCED,
+    TABLES,
+    Contents,
+    Fence,
+    MovedHead,
+    MovedInstance,
+    instance_for_file,
+    portions,
+    unfinished,
+)
+from amqsidecar.stores.named_queries import read_queries, read_sql
+from amqsidecar.stores.packing import TallyDelta, pack_message, structs_of, unpack_message
+from amqsidecar.stores.sqlite.changes import count_rows
+from amqsidecar.stores.sqlite.counts import KINDS, add_failures, no_deaths
+from amqsidecar.stores.sqlite.database import (
+    LARGE_BYTES,
+    SCHEMA_VERSION,
+    SqliteDatabase,
+    read_fence,
+)
+from amqsidecar.stores.sqlite.operations import OUTCOME_NUMBERS, OUTCOMES
+from amqsidecar.stores.sqlite.outbox import planned_range
+from amqsidecar.stores.sqlite.reserve import Reserve
+from amqsidecar.stores.sqlite.rows import read_unfinished
+from amqsidecar.stores.sqlite.service_lock import ServiceLock
+
+_SQL: Final = read_queries(read_sql("sqlite/moving.sql"))
+_BUSY_TIMEOUT_MS: Final = 10_000
+_WORDS: Final = (3, 5, 10, 11, 17, 21)
+"""Destination, source, rule, encoding, cause group and final queue in a row."""
+
+
+def _named(row: tuple[Any, ...], place: int, values: Any) -> tuple[Any, ...]:
+    return (*row[:place], values[row[place]], *row[place + 1 :])
+
+
+_TO_COMMON: Final[Mapping[str, Callable[[tuple[Any, ...]], tuple[Any, ...]]]] = {
+    "message": lambda row: (row[0], unpack_message(row[1], row[2])),
+    "failure_count": lambda row: _named(row, 1, KINDS),
+    "operation_member": lambda row: _named(row, 5, OUTCOMES),
+    "original": lambda row: (*row[:6], unpack_message(row[7], row[6])),
+}
+
+
+def _operation(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    operation = decode_operation(row[1])
+    return row[0], is_working(operation), operation.ended_at_ms, row[1]
+
+
+_FROM_COMMON: Final[Mapping[str, Callable[[tuple[Any, ...]], tuple[Any, ...]]]] = {
+    "operation": _operation,
+    "operation_member": lambda row: _named(row, 5, OUTCOME_NUMBERS),
+    "original": lambda row: (*row[:6], len(row[6]), pack_message(row[6])),
+}
+
+
+class SqliteMove:
+    """The `MovedStore` of a file, which it creates where it is missing.
+
+    Args:
+        path: the file.
+        instance_name: as the target: name of its instance; None = the first of the source that has
+            a token.
+    """
+
+    def __init__(self, path: Path, instance_name: str | None) -> None:
+        self._instance_name = instance_name
+        path = path.resolve()
+        self._lock = ServiceLock(path.with_name(path.name + ".lock"))
+        self._database = SqliteDatabase(
+            path,
+            read_only=False,
+            busy_timeout_ms=_BUSY_TIMEOUT_MS,
+            reserve=Reserve(path, 0, SystemClock()),
+            passes_fence=True,
+        )
+        self._database.check_place()
+        self._lock.take()
+        try:
+            self._database.open(instance_name)
+            if self.fence() is None and not self._database.is_up_to_date:
+                self._database.migrate()
+        except BaseException:
+            self.close()
+            raise
+        self.place = self._database.place
+
+    def close(self) -> None:
+        """Close, and release the service lock; safe to call twice."""
+        self._database.close()
+        self._lock.release()
+
+    def fence(self) -> Fence | None:
+        """See `MovedStore`."""
+        with self._database.snapshot():
+            return read_fence(self._database)
+
+    def group_key(self) -> bytes:
+        """See `MovedStore`."""
+        return bytes(self._database.rows("read_group_key")[0][0])
+
+    def is_unused(self) -> bool:
+        """See `MovedStore`."""
+        with self._database.snapshot():
+            _, cycle, token_created, _, events = self._database.query("read_meta").fetchone()
+            newest = self._database.query("newest_id").fetchone()[0]
+        return not (cycle or token_created or events or newest)
+
+    def tokens(self) -> set[str]:
+        """See `MovedStore`."""
+        name, _, token_created, *_ = self._database.rows("read_meta")[0]
+        return {name} if token_created else set()
+
+    @contextmanager
+    def giving_up(self, other: str) -> Iterator[Contents]:
+        """See `MovedStore`."""
+        database = self._database
+        with database.transaction(), database.mapped("be moved"):
+            first, last = planned_range(database)
+            if read_unfinished(database) is not None:
+                raise unfinished(self.place, "its last cycle has no end; run the command again")
+            if first <= last:
+                raise unfinished(
+                    self.place, "the journal lacks a planned segment; start the service once"
+                )
+            yield _SqliteContents(database)
+            self._set_fence(Fence(is_source=True, other=other))
+
+    def receive(self, contents: Contents, other: str) -> None:
+        """See `MovedStore`."""
+        database = self._database
+        with database.transaction(), database.mapped("be written"):
+            for table in (*TABLES, "word", "group_tally", "exhausted_tally", "followed"):
+                database.run(f"DELETE FROM {table}")  # noqa: S608 - names of ours
+            database.forget_texts()
+            writer = _SqliteWriter(database)
+            for table in TABLES:
+                for portion in portions(contents.rows(table)):
+                    writer.add(table, portion)
+            writer.finish(contents.head, self._instance_name)
+            self._set_fence(Fence(is_source=False, other=other))
+
+    def open_up(self) -> None:
+        """See `MovedStore`."""
+        with self._database.transaction(), self._database.mapped("be written"):
+            self._database.run("DROP TABLE fence")
+            self._database.run(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+    def _set_fence(self, fence: Fence) -> None:
+        database = self._database
+        database.run("CREATE TABLE IF NOT EXISTS fence (is_source INTEGER, other TEXT) STRICT")
+        database.run("DELETE FROM fence")
+        database.run("INSERT INTO fence VALUES (?, ?)", fence)
+        database.run(f"PRAGMA user_version = {FENCED}")
+
+
+class _SqliteContents:
+    """See `Contents`."""
+
+    def __init__(self, database: SqliteDatabase) -> None:
+        self._database = database
+        key, name, uid, cycle, created, next_id, is_kept, stream, last_number, _ = database.run(
+            _SQL["read_head"]
+        ).fetchone()
+        self.head = MovedHead(
+            group_key=bytes(key),
+            instances=[MovedInstance(name, uid, cycle, bool(created))],
+            next_id=next_id,
+            is_kept=bool(is_kept),
+            stream=stream,
+            last_number=last_number,
+        )
+
+    def rows(self, table: str) -> Iterator[tuple[Any, ...]]:
+        """See `Contents`."""
+        common = _TO_COMMON.get(table)
+        with closing(self._database.run(_SQL[f"read_{table}"])) as rows:
+            yield from rows if common is None else map(common, rows)
+
+
+class _SqliteWriter:
+    """Writes the contents of another store into an empty file, in its transaction."""
+
+    def __init__(self, database: SqliteDatabase) -> None:
+        self._database = database
+        self._last_block = self._next_block = 0
+        self._renumbered = dict[int, int]()
+        self._failures = Failures(counts={}, groups={})
+
+    def add(self, table: str, rows: list[tuple[Any, ...]]) -> None:
+        """Add rows of a table."""
+        if table == "message":
+            self._add_messages(rows)
+        elif table == "failure_group":
+            for group in structs_of(FailureGroup, rows):
+                self._failures.groups[group.destination, group.cause_group] = group
+        elif table == "failure_count":
+            self._failures.counts.update({row[:5]: row[5] for row in rows})
+        else:
+            if table in ("redelivery", "discarded"):
+                rows = self._with_words(rows)
+            elif table == "event_block":
+                rows = list(map(self._block, rows))
+            elif table == "event_key":
+                rows = [(key, self._renumbered.get(block, block)) for key, block in rows]
+            elif (convert := _FROM_COMMON.get(table)) is not None:
+                rows = list(map(convert, rows))
+            self._database.run_each(_SQL[f"add_{table}"], rows)
+
+    def finish(self, head: MovedHead, instance_name: str | None) -> None:
+        """Write counts, and what the file is as a whole."""
+        database, failures = self._database, self._failures
+        for bucket_ms, _, destination, group, _ in failures.counts:
+            # Why: counts of a cause whose group is forgotten need one.
+            place = destination, group
+            failures.groups.setdefault(place, no_deaths(bucket_ms, *place))
+        add_failures(database, failures)
+        count_rows(database, [TallyDelta(*row) for row in database.run(_SQL["count_rows"])])
+        uses = Counter[int]()
+        for *words, count in database.run(_SQL["count_words"]):
+            for word in filter(None, words):
+                uses[word] += count
+        database.use_words(uses)
+        outbox = {"is_kept": head.is_kept, "stream": head.stream}
+        numbers = {"last_number": head.last_number, "last_block": self._last_block}
+        database.run(_SQL["write_outbox"], outbox | numbers)
+        name, uid, cycle, token_created = instance_for_file(head, instance_name)
+        meta = (head.group_key, name, uid, cycle, token_created, head.next_id)
+        database.run(_SQL["write_meta"], meta)
+        position = f"{max(self._next_block - 1, 0)}/0"
+        database.queue("set_followed", position=position)
+
+    def _add_messages(self, rows: list[tuple[Any, ...]]) -> None:
+        for row_id, message in rows:
+            body = pack_message(message)
+            if len(message) < LARGE_BYTES:
+                self._database.query("add_message", (row_id, body))
+            else:
+                self._database.add_large_message(row_id, body)
+
+    def _with_words(self, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        texts = {row[place] for row in rows for place in _WORDS if row[place]}
+        words = {None: 0, "": 0} | dict(self._database.intern(texts))
+        return [
+            tuple(words[value] if place in _WORDS else value for place, value in enumerate(row))
+            for row in rows
+        ]
+
+    def _block(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return a block of events; those that the journal lacks come after all others."""
+        seq, *values, is_written = row
+        if is_written:
+            self._last_block = max(self._last_block, seq)
+        elif seq < self._next_block:
+            self._renumbered[seq] = self._next_block
+            seq = self._next_block
+        self._next_block = max(self._next_block, seq + 1)
+        return (seq, *values)
