@@ -417,3 +417,32 @@ def test_a_command_that_is_open_writes_no_more_into_what_has_moved(
     move(source, target)
     with closing(command), pytest.raises(StoreUnavailable):
         command.change(ALL, row_changes.hold(1, "ann"))
+
+
+@pytest.mark.postgres
+def test_into_a_file_the_tokens_of_other_instances_are_named(
+    tmp_path: Path, postgres: PostgresServer
+) -> None:
+    with ExitStack() as stack:
+        source = databases(postgres, stack)("source")
+        for number, name in enumerate(("one", "two")):
+            with closing(source.opened(name)) as store:
+                History(store, number).play(5)
+                rows = len(store.list_rows(ALL, 1_000))
+        target = files(tmp_path)("target")
+        assert move(source, target).other_tokens == ["amqsidecar.token.two"]
+        with closing(target.opened("one")) as store:
+            assert len(store.list_rows(ALL, 1_000)) == rows
+
+
+def test_another_name_of_the_instance_has_no_token_yet(tmp_path: Path) -> None:
+    source = files(tmp_path)("source")
+    with closing(source.opened("one")) as store:
+        History(store, 1).play(5)
+    path = tmp_path / "target.db"
+    target = Place(source.open_store, lambda: SqliteMove(path, "two"))
+    assert move(source, target).other_tokens == ["amqsidecar.token.one"]
+    with closing(SqliteStore(path, clock=VirtualClock())) as store:
+        state = store.open()
+    assert (state.instance, state.token_created) == ("two", False)
+    assert state.cycle > 0
