@@ -21,7 +21,7 @@ schedule = typer.Typer(
 
 @schedule.callback()
 def _schedule() -> None:
-    """Look after the schedule as a whole."""
+    """Move the schedule to another store."""
 
 
 @schedule.command()

@@ -88,9 +88,7 @@ def test_an_orphaned_schedule_is_sent_beside_a_busy_sidecar(run: Run, tmp_path: 
     """As the runbook of AmqsidecarOrphanedSchedule says: the old sidecar takes nothing."""
     run.produce(run.batch(4))
     with run.consume() as consumer:
-        run.sidecar.start()
-        eventually(lambda: run.sidecar.unsent() > 0, what="some wait")
-        run.sidecar.kill()
+        run.sidecar.die_at("committed:2")
         old = run.sidecar
         url = f"sqlite:///{tmp_path / 'new' / 'new.db'}"
         run.sidecar = at_store(run, tmp_path / "new", url)

@@ -51,7 +51,7 @@ STYLE = re.compile(r"\x1b\[[0-9;]*m")
 
 PRINT_NO_STRANGERS = {
     *("demo", "run", "listen"),  # They print their logs (`telemetry/`).
-    *("init", "import", "explain", "access", "backup"),  # What the operator gave.
+    *("init", "import", "explain", "access", "backup", "schedule"),  # What the operator gave.
     *("pipeline", "edit", "take-back"),  # By `printing`, too; need Spark or a broker.
 }
 COMMANDS: dict[str, Sequence[Sequence[str]]] = {

@@ -431,7 +431,7 @@ class SqliteDatabase:
 
     def query_each(self, name: str, rows: Iterable[Sequence[Any] | Mapping[str, Any]]) -> None:
         """Run a named query once for each row of values."""
-        self._connected().executemany(QUERIES[name], rows)
+        self.run_each(QUERIES[name], rows)
 
     def add_each(self, name: str, rows: Sequence[Sequence[Any]]) -> None:
         """Run a named INSERT once for each row of values."""
