@@ -347,7 +347,7 @@ def test_everything_moves_and_one_store_at_most_can_be_used(
         ("copying", 14),
         *((one, 1) for one in MOVE_NAMES[1:]),
     ]
-    for seed in range(at_length(60, otherwise=12)):
+    for seed in range(at_length(60, otherwise=6)):
         source, target = ends()
         with closing(source.opened("one")) as store:
             History(store, seed).play(25)

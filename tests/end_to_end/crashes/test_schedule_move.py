@@ -31,7 +31,7 @@ HOPS = (
 KNOWN_STORE = "store.accept_orphans=false"
 
 
-@pytest.fixture(params=["openwire", "core"])
+@pytest.fixture(params=[pytest.param("openwire", marks=pytest.mark.proof), "core"])
 def run(request: pytest.FixtureRequest, tmp_path: Path, unique: str) -> Iterator[Run]:
     broker: Broker = (
         ClassicBroker()
