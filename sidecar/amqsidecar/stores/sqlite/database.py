@@ -387,7 +387,7 @@ class SqliteDatabase:
         """Run a statement that has no name."""
         return self._connected().execute(sql, values)
 
-    def run_each(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
+    def run_each(self, sql: str, rows: Iterable[Sequence[Any] | Mapping[str, Any]]) -> None:
         """Run a statement that has no name once for each row of values."""
         self._connected().executemany(sql, rows)
 
