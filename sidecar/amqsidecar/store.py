@@ -62,6 +62,10 @@ class Room(msgspec.Struct, frozen=True, kw_only=True):
 ENOUGH_ROOM: Final = Room(at_once_bytes=1 << 62)
 
 
+AddLying = Callable[[Sequence[TakenRow], Sequence[AnyEvent]], None]
+"""Adds EXHAUSTED rows of messages that lie in queues of the broker, with events; both count."""
+
+
 class StoreTransaction(Protocol):
     """Writes that become durable together."""
 
@@ -126,10 +130,6 @@ class StoreTransaction(Protocol):
 
     def record(self, events: Sequence[AnyEvent]) -> None:
         """Write events that belong to no cycle; they count at once."""
-        ...
-
-    def add_lying(self, rows: Sequence[TakenRow], events: Sequence[AnyEvent]) -> None:
-        """Add EXHAUSTED rows of messages that lie in queues of the broker; they count at once."""
         ...
 
     def set_token_created(self) -> None:
@@ -273,6 +273,17 @@ class Store(Rows, Protocol):
         """Return the rows of these messages that lie in their final queues, none in flight.
 
         Inside a transaction no other connection changes them until it ends.
+        """
+        ...
+
+    def adding_lying(self) -> AbstractContextManager[AddLying]:
+        """Begin a transaction that adds rows of messages that lie in queues of the broker.
+
+        One process at a time is in it, and `lying` shows what the others have added. It needs no
+        instance. If the process dies inside the block, nothing of it happened.
+
+        Raises:
+            StoreUnavailable: as `transaction`.
         """
         ...
 

@@ -1328,8 +1328,8 @@ def test_what_lies_in_a_queue_that_is_not_read_is_counted_as_what_went_there(
     lying = msgspec.structs.replace(
         went, id=2, state=RowState.EXHAUSTED, redelivery_id="in-place:ID:2", message=b""
     )
-    with store.transaction() as tx:
-        tx.add_lying([lying], [took(lying)])
+    with store.adding_lying() as add:
+        add([lying], [took(lying)])
     found = store.list_rows(RowFilter(ids=(2,)), 10)
     same = {"id": 1, "redelivery_id": row.redelivery_id, "size_bytes": row.size_bytes}
     assert [msgspec.structs.replace(one, **same) for one in found] == [row]

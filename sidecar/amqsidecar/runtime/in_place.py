@@ -179,9 +179,7 @@ class InPlaceIndex:
         by_place: dict[tuple[str, str], Delivery] = {
             (lying_id(one.provenance), str(one.source)): one for one in found
         }
-        with schedule.transaction() as transaction:
-            # Why: of several sidecars on one schedule, one at a time adds rows.
-            transaction.holds()
+        with schedule.adding_lying() as add:
             known = {
                 (row.redelivery_id, row.goes_to)
                 for row in schedule.lying({redelivery_id for redelivery_id, _ in by_place})
@@ -199,9 +197,7 @@ class InPlaceIndex:
                 in_place_row(judge, one, row_id + at, now_ms)
                 for at, one in enumerate(judge.prepare(new))
             ]
-            transaction.add_lying(
-                [row for row, _ in made], [event for _, events in made for event in events]
-            )
+            add([row for row, _ in made], [event for _, events in made for event in events])
         for name, count in Counter(str(one.source) for one in new).items():
             log.info("found_in_place", queue=name, count=count)
         return True

@@ -210,3 +210,68 @@ def test_killed_while_chosen_messages_are_taken_none_is_lost_or_doubled(manual: 
     assert manual.killer.consume(manual.orders, wait_ms=300) == []
     manual.wait_until(len(kept))
     assert plain(manual.lying()) == kept
+
+
+@pytest.mark.parametrize("manual", [("artemis", "artemis")], indirect=True)
+def test_all_that_a_person_may_do_acts_on_messages_in_place(manual: Manual) -> None:
+    """Discard and its undo, a redirect, and a careful retry whose outcomes are proved."""
+    manual.kill(COUNT)
+    before = [one.test_id for one in manual.lying()]
+    manual.sidecar.start()
+    manual.wait_until(COUNT)
+    ids = [str(row["id"]) for row in manual.rows()]
+    command, json_command = manual.sidecar.run_command, manual.sidecar.json_command
+    command("discard", *ids[:3], "--yes")
+    manual.wait_until(COUNT - 3)
+    json_command("operation undo", "1")
+    manual.wait_until(COUNT)
+    assert sorted(one.test_id for one in manual.lying()) == sorted(before)
+    command("redirect", *ids[5:7], "--to", f"queue://{manual.orders}.aside", "--yes")
+    aside = manual.killer.consume(f"{manual.orders}.aside", count=2)
+    assert sorted(one.test_id for one in aside) == sorted(before[5:7])
+    with manual.killer.start_flaky_consumer(manual.orders, how=manual.how) as consumer:
+        command("retry", *ids[10:20], "--window", "5s", "--yes")
+        eventually(
+            lambda: (
+                {
+                    kind: count
+                    for kind, count in json_command("operation show", "3")["outcomes"].items()
+                    if count
+                }
+                == {"consumed": 10}
+            ),
+            what="the broker's counters prove that all is consumed",
+            last=lambda _: str(json_command("operation show", "3")["outcomes"]),
+        )
+        assert sorted(consumer.wait_for_successes(10)) == sorted(before[10:20])
+    manual.wait_until(COUNT - 12)
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("manual", [("artemis", "artemis")], indirect=True)
+def test_two_sidecars_on_one_schedule_give_each_message_one_row(
+    manual: Manual, tmp_path: Path, postgres_url: str
+) -> None:
+    manual.kill(COUNT)
+    first = manual.sidecar
+    first.options.append(f"store.url={postgres_url}")
+    (tmp_path / "second").mkdir()
+    second = SidecarProcess(tmp_path / "second", "")
+    second.options = first.options
+    with second:
+        first.start(ready=False)
+        second.start()
+        first.wait_ready()
+        manual.wait_until(COUNT)
+        assert len(manual.rows()) == COUNT
+        chosen = [str(row["id"]) for row in manual.rows()[::3]]
+        first.run_command("retry", *chosen, "--yes")
+        lives = [
+            one
+            for peer in manual.makers
+            for one in peer.consume(manual.orders, count=len(chosen) // len(manual.makers))
+        ]
+        assert len({one.test_id for one in lives}) == len(lives) == len(chosen)
+        manual.wait_until(COUNT - len(chosen))
+        assert len(manual.lying()) == COUNT - len(chosen)
+        assert manual.killer.consume(manual.orders, wait_ms=300) == []

@@ -36,7 +36,7 @@ from amqsidecar.model.schedule import (
     Tally,
     UnfinishedCycle,
 )
-from amqsidecar.store import ENOUGH_ROOM, ReportProgress, Room, unwatched
+from amqsidecar.store import ENOUGH_ROOM, AddLying, ReportProgress, Room, unwatched
 from amqsidecar.stores.packing import storable
 
 _SKIPPED_IDS = 1 << 40
@@ -439,6 +439,11 @@ class MemoryStore:
             for row in rows
             if row.is_in_final_queue and row.redelivery_id in ids and not row.in_flight
         ]
+
+    @contextmanager
+    def adding_lying(self) -> Iterator[AddLying]:
+        with self.transaction() as transaction:
+            yield transaction.add_lying
 
     def known_lives(self, lives: Collection[str]) -> dict[str, bool]:
         events = (event for block in self._contents.blocks for event in block.events)

@@ -194,8 +194,8 @@ def test_messages_that_lie_in_a_queue_are_counted_with_the_age_of_the_oldest(
         for number in (1, 2)
     ]
     store = opened(SqliteStore(tmp_path / "schedule.db", clock=clock))
-    with closing(store), store.transaction() as tx:
-        tx.add_lying(lying, [])
+    with closing(store), store.adding_lying() as add:
+        add(lying, [])
     work = Housekeeping(
         open_schedule=lambda: opened(SqliteStore(tmp_path / "schedule.db", clock=clock)),
         clock=clock,

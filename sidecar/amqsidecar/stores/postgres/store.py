@@ -26,7 +26,7 @@ from amqsidecar.model.schedule import (
     Tally,
     UnfinishedCycle,
 )
-from amqsidecar.store import LEASE_S, ReportProgress, Room, unwatched
+from amqsidecar.store import LEASE_S, AddLying, ReportProgress, Room, unwatched
 from amqsidecar.stores.packing import of_message, structs_of
 from amqsidecar.stores.postgres.database import PostgresDatabase, checked_dsn, pg_text
 from amqsidecar.stores.postgres.events import event_key, forget_events
@@ -311,6 +311,13 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox, Postgre
         keys = [name[:INDEXED_CHARACTERS] for name in names]
         rows = self._database.rows("lying_rows", keys=keys, redelivery_ids=names)
         return [view_row(self._database, row) for row in rows]
+
+    @contextmanager
+    def adding_lying(self) -> Iterator[AddLying]:
+        """See `Store`."""
+        with self._written() as transaction:
+            transaction.holds()
+            yield transaction.add_lying
 
     def known_lives(self, lives: Collection[str]) -> dict[str, bool]:
         """See `Store`; waits for the transactions of others that ask for the same or a twin."""

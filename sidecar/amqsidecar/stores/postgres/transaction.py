@@ -421,7 +421,7 @@ class PostgresTransaction:
         self._counts.add_events(events)
 
     def add_lying(self, rows: Sequence[TakenRow], events: Sequence[AnyEvent]) -> None:
-        """See `StoreTransaction`."""
+        """See `Store.adding_lying`."""
         self._add_rows(rows)
         _count_taken(self._counts, rows)
         self._queue("add_tallies", **_tally_values(_tally_of(rows)))

@@ -30,7 +30,7 @@ from amqsidecar.model.schedule import (
     Tally,
     UnfinishedCycle,
 )
-from amqsidecar.store import ReportProgress, Room, unwatched
+from amqsidecar.store import AddLying, ReportProgress, Room, unwatched
 from amqsidecar.stores.packing import of_message, storable, unpack_message
 from amqsidecar.stores.rows import LAST_ID, RECALL_NUMBERS, STATES
 from amqsidecar.stores.sqlite.checkpoints import Checkpoints
@@ -345,6 +345,12 @@ class SqliteStore(SqliteLedger, SqliteOutbox):
             rows = database.query("lying_rows", names).fetchall()
             hidden = taken | sent
             return [view_row(database, row) for row in sorted(rows) if row[0] not in hidden]
+
+    @contextmanager
+    def adding_lying(self) -> Iterator[AddLying]:
+        """See `Store`."""
+        with self.transaction() as transaction:
+            yield transaction.add_lying
 
     def known_lives(self, lives: Collection[str]) -> dict[str, bool]:
         """See `Store`; there is no other instance."""

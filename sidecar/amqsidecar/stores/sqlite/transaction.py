@@ -260,7 +260,7 @@ class SqliteTransaction:
             record_events(self._database, events)
 
     def add_lying(self, rows: Sequence[TakenRow], events: Sequence[AnyEvent]) -> None:
-        """See `StoreTransaction`."""
+        """See `Store.adding_lying`."""
         with self._database.mapped("be written"):
             count_rows(self._database, add_rows(self._database, rows))
             record_events(self._database, events)
