@@ -21,6 +21,7 @@ TABLES: Final = (
 )
 
 ROWS_AT_ONCE: Final = 500
+BYTES_AT_ONCE: Final = 8 << 20
 
 
 class Fence(NamedTuple):
@@ -138,13 +139,15 @@ class MovedStore(Protocol):
 
 
 def portions(rows: Iterable[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
-    """Return rows a few at a time."""
+    """Return rows a few at a time, fewer where they hold many bytes."""
     portion: list[tuple[Any, ...]] = []
+    size_bytes = 0
     for row in rows:
         portion.append(row)
-        if len(portion) == ROWS_AT_ONCE:
+        size_bytes += sum(len(value) for value in row if isinstance(value, bytes))
+        if len(portion) == ROWS_AT_ONCE or size_bytes >= BYTES_AT_ONCE:
             yield portion
-            portion = []
+            portion, size_bytes = [], 0
     if portion:
         yield portion
 

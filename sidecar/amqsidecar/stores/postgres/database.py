@@ -33,7 +33,6 @@ QUERIES = read_queries(read_sql("postgres/queries.sql"), _in_postgres(read_sql("
 
 CONNECT_TIMEOUT_S = 10
 _DEAD_PEER_MS = 20_000
-_STREAMED_ROWS = 50
 _GRACE_S = 5.0  # So much later than the server we give up waiting for its answer.
 
 SqlValues = Mapping[str, Any]
@@ -290,10 +289,10 @@ class PostgresDatabase:
                 for row in rows:
                     copy.write_row(row)
 
-    def stream(self, text: str) -> Iterator[tuple[Any, ...]]:
+    def stream(self, text: str, rows_at_once: int) -> Iterator[tuple[Any, ...]]:
         """Return the rows of a query that has no name, in a transaction, a few at a time."""
         with self.mapped(), self._connected().cursor("stream") as cursor:
-            cursor.itersize = _STREAMED_ROWS
+            cursor.itersize = rows_at_once
             yield from cursor.execute(text, binary=True)
 
     def run(self, text: str, *values: object) -> PostgresRows:

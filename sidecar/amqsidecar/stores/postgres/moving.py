@@ -8,12 +8,12 @@ from amqsidecar.model.operation import OutcomeKind
 from amqsidecar.stores.ledger import decode_operation
 from amqsidecar.stores.moving import (
     FENCED,
+    ROWS_AT_ONCE,
     TABLES,
     Contents,
     Fence,
     MovedHead,
     MovedInstance,
-    portions,
     unfinished,
 )
 from amqsidecar.stores.named_queries import read_queries, read_sql
@@ -133,8 +133,7 @@ class PostgresMove:
         database = self._database
         with database.transaction():
             database.rows("guard_schema")
-            oldest = "(SELECT oldest_program FROM fence)"
-            database.run(f"UPDATE schema_version SET oldest_program = {oldest}")  # noqa: S608
+            database.run(_SQL["permit_programs"])
             database.run("UPDATE instance SET holder = NULL")
             database.run("DROP TABLE fence")
 
@@ -160,8 +159,7 @@ class PostgresMove:
             tuple(pg_text(value) if isinstance(value, str) else value for value in row)
             for row in written
         )
-        for portion in portions(texts):
-            self._database.copy_in(_SQL[f"add_{table}"], portion)
+        self._database.copy_in(_SQL[f"add_{table}"], texts)
 
     def _finish(self, head: MovedHead) -> None:
         """Write counts, and what the schedule is as a whole."""
@@ -216,6 +214,7 @@ class _PostgresContents:
 
     def rows(self, table: str) -> Iterator[tuple[Any, ...]]:
         """See `Contents`."""
-        rows = self._database.stream(_SQL[f"read_{table}"])
+        at_once = 4 if table in ("message", "original") else ROWS_AT_ONCE
+        rows = self._database.stream(_SQL[f"read_{table}"], at_once)
         common = _TO_COMMON.get(table)
         return rows if common is None else map(common, rows)

@@ -153,3 +153,7 @@ SELECT %s, %s, coalesce((SELECT oldest_program FROM gone), oldest_program) FROM 
 -- name: read_tokens
 -- Instances with a token.
 SELECT name FROM instance WHERE token_created;
+
+-- name: permit_programs
+-- The oldest program that may use the schedule without the fence.
+UPDATE schema_version SET oldest_program = (SELECT oldest_program FROM fence);

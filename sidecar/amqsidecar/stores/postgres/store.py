@@ -43,7 +43,7 @@ from amqsidecar.stores.postgres.rows import (
     filtered,
     view_row,
 )
-from amqsidecar.stores.postgres.schema import MIGRATIONS, Schema
+from amqsidecar.stores.postgres.schema import MIGRATIONS, Schema, read_fence
 from amqsidecar.stores.postgres.shared_notes import PostgresSharedNotes
 from amqsidecar.stores.postgres.transaction import PostgresTransaction
 from amqsidecar.stores.rows import INDEXED_CHARACTERS, LAST_ID, RECALL_NUMBERS, STATES
@@ -231,7 +231,8 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox, Postgre
                     self._database, instance, holder, keeps_discarded=keeps
                 )
             except LookupError:
-                raise self._lease.lost() from None
+                fence = read_fence(self._database)
+                raise fence.refusal(self._database.place) if fence else self._lease.lost() from None
             yield transaction
             transaction.close()
 

@@ -319,8 +319,9 @@ class SqliteDatabase:
         self._reserve.give_way()
         with self.mapped("be written"):
             self.run("BEGIN IMMEDIATE")
-            self._notice_others()
         try:
+            with self.mapped("be written"):
+                self._notice_others()
             yield
             if self._is_spoiled:
                 raise StoreUnavailable(
