@@ -232,9 +232,9 @@ class StoredMode:
                 log.warning("token_awaited", instance=state.instance, reason=HELD_ELSEWHERE)
                 is_wait_logged = True
             self.left_behind.report(link.left_behind())
-        if self.notes is not None:
+        if self.notes is not None and str(self.notes.queue) not in self.schedule.holds():
+            # Why: no program on this schedule redirects to what it has read.
             with self.schedule.transaction() as tx:
-                # Why: all programs on this schedule refuse to send to what it has read.
                 tx.set_hold(str(self.notes.queue), 0)
         return _StoredWork(self, link, engine, names, backlog, judge.send_rules, state)
 
