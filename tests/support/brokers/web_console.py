@@ -1,7 +1,9 @@
 """ActiveMQ Classic 5.18.3 with the web console of its distribution, and Jolokia in it."""
 
 import shutil
-from typing import Any
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
 
 from support import maven, versions
 from support.brokers.broker_xml import classic_xml
@@ -12,23 +14,39 @@ from support.machine.ports import free_port, is_open
 _PROPERTIES = (
     '<bean class="org.springframework.beans.factory.config.PropertyPlaceholderConfigurer"/>'
 )
-_FILES = ("credentials.properties", "jetty.xml", "jetty-realm.properties", "jolokia-access.xml")
+_FILES: Final = ("jetty.xml", "jetty-realm.properties", "jolokia-access.xml")
+HARDENED: Final = Path(__file__).parent / "classic-5.19.10"
+"""Files of the source of Classic, tag activemq-5.19.10, assembly/src/release/conf, unchanged."""
 
 
 class ConsoleBroker(ClassicBroker):
     """The stock broker with its stock web console, user admin with password admin."""
 
-    def __init__(self, **options: Any) -> None:
-        """Prepare one; `options` are those of `classic_xml`."""
+    def __init__(
+        self,
+        *,
+        conf: Path | None = None,
+        edits: Mapping[str, tuple[str, str]] | None = None,
+        **options: Any,
+    ) -> None:
+        """Prepare one.
+
+        Args:
+            conf: folder with the console's files; None = the distribution's.
+            edits: by name of such a file, a text in it and the text that replaces it.
+            options: of `classic_xml`.
+        """
         self.console_port = free_port()
+        self._conf = conf
+        self._edits = edits or {}
         flags = (f"-Djetty.port={self.console_port}", "-Djetty.host=127.0.0.1")
         super().__init__(
             versions.oldest("classic_5").version,
             jvm_flags=(*QUICK_START, *flags),
-            # Why behind: its web applications look for a broker that runs.
-            activemq_xml=classic_xml(beans=_PROPERTIES, **options).replace(
-                "</broker>", '</broker><import resource="jetty.xml"/>'
-            ),
+            # Why behind: its web applications look for a broker that runs; hardened files name it.
+            activemq_xml=classic_xml(beans=_PROPERTIES, **options)
+            .replace("<broker ", '<broker id="broker" ')
+            .replace("</broker>", '</broker><import resource="jetty.xml"/>'),
         )
 
     @property
@@ -42,8 +60,13 @@ class ConsoleBroker(ClassicBroker):
 
     def _prepare(self) -> None:
         super()._prepare()
+        stock, own = maven.classic_5_home() / "conf", self.config_path.parent
+        shutil.copy(stock / "credentials.properties", own)
         for name in _FILES:
-            shutil.copy(maven.classic_5_home() / "conf" / name, self.config_path.parent)
+            text = ((self._conf or stock) / name).read_text(encoding="utf-8")
+            old, new = self._edits.get(name, ("", ""))
+            assert old in text, f"{name} has no {old}"
+            (own / name).write_text(text.replace(old, new) if old else text, encoding="utf-8")
 
     def _java(self) -> list[str]:
         web = maven.classic_5_home() / "lib" / "web"

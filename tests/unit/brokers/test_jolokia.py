@@ -101,6 +101,9 @@ def test_many_queues_are_asked_about_in_bounded_requests() -> None:
     ("answer", "words"),
     [
         (lambda _: (401, b""), "HTTP 401; correct the user in broker.jolokia_url"),
+        (lambda _: (403, b""), "HTTP 403; allow this user .* conf/jetty.xml"),
+        (lambda _: (200, b'{"error": "Origin", "status": 403}'), "Origin; in conf/jolokia-access"),
+        (lambda _: (200, b'[{"error": "post", "status": 403}]'), "post; in conf/jolokia-access"),
         (lambda _: (302, b""), "HTTP 302; expected a URL such as"),
         (lambda _: (200, b"<html>"), "does not answer as Jolokia; expected"),
         (lambda _: (200, b"[]"), "does not answer as Jolokia"),

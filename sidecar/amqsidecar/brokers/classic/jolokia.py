@@ -11,6 +11,7 @@ import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
+from http import HTTPStatus
 from http.client import HTTPException, HTTPMessage
 from typing import IO, Any, Final
 from urllib.parse import urlsplit, urlunsplit
@@ -34,7 +35,17 @@ _ATTRIBUTES: Final = {
     "DispatchCount": "dispatchCount",
     "ConsumerCount": "consumerCount",
 }
-_REFUSALS: Final = (401, 403)
+_MENDS: Final = {
+    401: "correct the user in broker.jolokia_url and broker.jolokia_password_file",
+    403: (
+        "allow this user (role `admin`, from Classic 6.0 on group `admins`) and this client's "
+        "address in conf/jetty.xml, from Classic 6.3 on conf/jetty/jetty-security.xml"
+    ),
+}
+_POLICY: Final = (
+    "in conf/jolokia-access.xml allow this client's address, the method post, the origin "
+    "http://localhost, and to read org.apache.activemq:*"
+)
 _EXPECTED: Final = (
     "expected a URL such as http://admin@localhost:8161/api/jolokia in broker.jolokia_url"
 )
@@ -108,7 +119,7 @@ class JolokiaCounters:
         if len(brokers) != 1:
             raise BrokerRefused(
                 f"{self._url} shows {len(brokers)} brokers, expected 1; see that the broker has "
-                'useJmx="true" and that the user may read org.apache.activemq:*'
+                'useJmx="true"'
             )
         broker = brokers[0].get("BrokerId")
         found = list[StatisticsReply]()
@@ -134,12 +145,7 @@ class JolokiaCounters:
                 body = answer.read(_BYTES_MAX + 1)
         except urllib.error.HTTPError as error:
             error.close()
-            mend = (
-                "correct the user in broker.jolokia_url and broker.jolokia_password_file, or allow "
-                "the user to read JMX (conf/jolokia-access.xml)"
-                if error.code in _REFUSALS
-                else _EXPECTED
-            )
+            mend = _MENDS.get(error.code, _EXPECTED)
             raise BrokerRefused(f"{self._url} answers HTTP {error.code}; {mend}") from None
         except (OSError, HTTPException) as error:
             reason = getattr(error, "reason", error)
@@ -151,6 +157,10 @@ class JolokiaCounters:
             answers = json.loads(body) if len(body) <= _BYTES_MAX else None
         except (ValueError, RecursionError):
             answers = None
+        # Why: Jolokia answers HTTP 200 to what its own file forbids, to the whole or to each part.
+        first = answers[0] if isinstance(answers, list) and answers else answers
+        if isinstance(first, dict) and first.get("status") == HTTPStatus.FORBIDDEN:
+            raise BrokerRefused(f"{self._url} refuses: {str(first.get('error'))[:200]}; {_POLICY}")
         if not isinstance(answers, list) or len(answers) != len(asked):
             raise BrokerRefused(f"{self._url} does not answer as Jolokia; {_EXPECTED}")
         return answers
