@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from amqsidecar.broker import Delivery, IntakeQueue
-from amqsidecar.brokers.artemis.management import ArtemisQuestions, of_queue
+from amqsidecar.brokers.artemis.management import ArtemisQuestions, ManagementQuestion, of_queue
 from amqsidecar.formats.artemis_properties import (
     BROKER_MADE,
     BROKER_MADE_PROPERTIES,
@@ -49,11 +49,18 @@ def list_messages(
         return None
     if not count:
         return []
-    listed = management.ask(of_queue(queue.destination, "listMessagesAsJSON", ""))
-    if not listed.is_ok:
+    name = queue.destination.name.rpartition("::")[2]
+    listed, in_hand = management.ask_all(
+        [
+            of_queue(queue.destination, "listMessagesAsJSON", ""),
+            ManagementQuestion(f"queue.{name}", attribute="DeliveringCount"),
+        ]
+    )
+    if not (listed.is_ok and in_hand.is_ok):
         return None
     entries = json.loads(listed.value)
-    if len(entries) < min(count, at_most):
+    # Why less: messages that another reader has in hand are counted, and not listed.
+    if len(entries) < min(count - int(in_hand.value), at_most):
         return None
     return [
         Delivery(
