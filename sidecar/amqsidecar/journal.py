@@ -96,10 +96,11 @@ COLUMNS: Final[Sequence[Column]] = (
     Column("died_at", ColumnType.TIMESTAMP_MS, "died_at_ms", True, "`at` of the death that a note is of"),
     Column("consumer", ColumnType.STRING, "consumer", True, "name and version of the application that wrote a note; of a proved outcome, on the death before"),
     Column("outcome", ColumnType.STRING, "outcome", True, "the proved outcome of a re-send: `consumed`, or `queued` (it lies in its queue)"),
+    Column("former_group", ColumnType.STRING, "former_group", True, "the group that it was in before `cause_group`: by a note, or as a part of it"),
 )  # fmt: skip
 
 
-ADDED: Final = frozenset({"died_at", "consumer", "outcome"})
+ADDED: Final = frozenset({"died_at", "consumer", "outcome", "former_group"})
 """Columns that journals of earlier programs lack: null."""
 
 

@@ -19,6 +19,7 @@ from pyarrow import parquet
 
 from amqsidecar.journal import SegmentFile, stream_folder
 from amqsidecar.model.event import Received
+from amqsidecar.pipeline.tables import EVERYWHERE
 from pipeline.journals import write_rows
 from pipeline.recovery.histories import row
 from pipeline.recovery.test_recovery import life
@@ -32,7 +33,12 @@ pytestmark = [pytest.mark.proof, pytest.mark.timeout(1800)]
 VERSIONS = ("4.0", "4.1", "4.2")
 CONNECT = ("grpcio", "grpcio-status", "googleapis-common-protos", "zstandard")
 SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
-JOBS = {"recovery": ("--horizon", "300s"), "causes": ()}
+JOBS = {
+    "recovery": ("--horizon", "300s"),
+    "causes": (),
+    "whatif": ("--horizon", "300s", "--policy", "{folder}/quick.yaml"),
+}
+QUICK = "plugins: [{redelivery: {default_entry: {initial_redelivery_delay_ms: 5000}}}]\n"
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +58,7 @@ def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
             for place, event in enumerate(events)
         ]
         write_rows(folder / stream_folder("main") / SegmentFile(number, number).name, rows)
+    (folder.parent / "quick.yaml").write_text(QUICK)
     return folder
 
 
@@ -74,7 +81,8 @@ def tables(
     found = {}
     for job, more in JOBS.items():
         out = journal.parent / engine / job
-        arguments = ("--events", str(journal), "--output-folder", str(out), *more, *options)
+        given = [one.format(folder=journal.parent) for one in more]
+        arguments = ("--events", str(journal), "--output-folder", str(out), *given, *options)
         done = subprocess.run(
             [sys.executable, "-m", "amqsidecar", "pipeline", job, *arguments],
             env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", **environment},
@@ -134,14 +142,15 @@ def test_duckdb_and_pandas_count_the_same_deaths(
 ) -> None:
     assert expected
     files = str(journal / "stream=*" / "segment-*.parquet")
-    deaths = "SELECT cause_group, count(*) FROM read_parquet(?) WHERE type IN ('received', "
+    deaths = "SELECT origin, count(*) FROM read_parquet(?) WHERE type IN ('received', "
     by_duckdb = dict(duckdb.execute(f"{deaths}'returned') GROUP BY 1", [files]).fetchall())
     events = pandas.concat(
         pandas.read_parquet(one, partitioning=None) for one in sorted(journal.glob("*/*.parquet"))
     )
-    by_pandas = Counter(events[events["type"].isin(["received", "returned"])]["cause_group"])
-    texts = parquet.read_table(journal.parent / "newest" / "causes" / "cause_texts").to_pylist()
+    by_pandas = Counter(events[events["type"].isin(["received", "returned"])]["origin"])
+    groups = parquet.read_table(journal.parent / "newest" / "causes" / "cause_groups").to_pylist()
     by_job: Counter[str] = Counter()
-    for one in texts:
-        by_job[one["cause_text"]] += one["deaths"]
+    for one in groups:
+        if one["origin"] != EVERYWHERE:
+            by_job[one["origin"]] += one["deaths"]
     assert by_job == by_duckdb == by_pandas

@@ -142,12 +142,12 @@ def test_recovery_reads_a_journal_in_an_object_store(store: dict[str, str], tmp_
     url = "s3://recovery"
     finish(store, "-c", UPLOAD.format(url=url))
     local = recovered(store, "journal", tmp_path / "local")
-    assert local["events"].tolist() == [9]
+    assert local["messages"].sum() > 0
     assert recovered(store, f"{url}/journal", tmp_path / "remote").equals(local)
 
 
 def recovered(environment: dict[str, str], events: str, out: Path) -> pandas.DataFrame:
-    """Return the table of streams that `recovery` writes."""
+    """Return the summary that `recovery` writes."""
     recovery = ("-m", "amqsidecar", "pipeline", "recovery", "--events", events)
     finish(environment, *recovery, "--output-folder", str(out))
-    return pandas.read_parquet(out / "recovery_streams")
+    return pandas.read_parquet(out / "recovery_summary")

@@ -1,13 +1,17 @@
 """Places and causes as groups: what is one to people, whatever it is called today."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
+import msgspec
 from pyspark.sql import Column
 from pyspark.sql import functions as f
 
+from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.model.cause_groups import CauseGroups, own_group
+from amqsidecar.model.group_note import GroupNote
+from amqsidecar.pipeline.sources.output_files import read_file
 
 TEXTS_MAX: Final = 10_000
 """Maximum number of texts at destinations that are learned from, those with the most deaths; each
@@ -17,6 +21,16 @@ _NON_DURABLE_NAME: Final = "::(non-durable)"
 """In place of the name of a subscription that lives as long as its consumer."""
 _NON_DURABLE: Final = "::[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 """The end of such a place, as a regular expression."""
+
+
+Merges = Mapping[tuple[str, str], tuple[int, str]]
+"""By destination and group: when it last became a part of another one, and of which."""
+
+
+class _Group(msgspec.Struct):
+    destination: str
+    cause_group: str
+    note: GroupNote | None
 
 
 def grouped_place(place: Column) -> Column:
@@ -36,11 +50,35 @@ def grouped_name(place: str) -> str:
     return re.sub(_NON_DURABLE, _NON_DURABLE_NAME, place) if "::" in place else place
 
 
-def learn_groups(causes: Iterable[tuple[str, str, int, int]]) -> dict[tuple[str, str], str]:
-    """Return the group of each cause at each destination, as a sidecar learns it.
+def load_owners(path: str) -> dict[tuple[str, str], str]:
+    """Return the owners of groups, by destination and cause group.
+
+    Args:
+        path: a file or a URL with the output of `amqsidecar groups --output json`.
+
+    Raises:
+        ConfigError: it can't be read, or holds something else.
+    """
+    try:
+        groups = msgspec.json.decode(read_file(path), type=list[_Group])
+    except (OSError, msgspec.MsgspecError) as error:
+        what = f"expected the output of `amqsidecar groups --output json`: {error}"
+        raise ConfigError([Problem(path, what)]) from error
+    return {
+        (grouped_name(one.destination), one.cause_group): one.note.owner
+        for one in groups
+        if one.note is not None and one.note.owner
+    }
+
+
+def learn_groups(
+    causes: Iterable[tuple[str, str, int, int]], merges: Merges
+) -> dict[tuple[str, str], str]:
+    """Return the group of each cause at each destination, as a sidecar has it.
 
     Args:
         causes: destination ("" = not known), text, number of deaths and time of the first, of each.
+        merges: groups that became parts of others.
     """
     most = sorted(causes, key=lambda one: (-one[2], one[1], one[0]))[:TEXTS_MAX]
     known = CauseGroups()
@@ -51,4 +89,15 @@ def learn_groups(causes: Iterable[tuple[str, str, int, int]]) -> dict[tuple[str,
     }
     for (place, _), group in groups.items():
         known.add(place, group)
-    return {(place, text): known.find(place, group) for (place, text), group in groups.items()}
+    return {
+        (place, text): _merged(place, known.find(place, group), merges)
+        for (place, text), group in groups.items()
+    }
+
+
+def _merged(place: str, group: str, merges: Merges) -> str:
+    at, known = merges.get((place, group), (0, group))
+    # Why only later: what was merged and parted again goes no round.
+    while (place, known) in merges and merges[place, known][0] > at:
+        at, known = merges[place, known]
+    return known

@@ -4,7 +4,6 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 import pandas
-from pyspark.sql import DataFrame
 
 from amqsidecar.pipeline.report import Report
 
@@ -36,32 +35,14 @@ def given_up_line(given_up: int, messages: int) -> list[str]:
     ]
 
 
-def show_rows(
-    report: Report, table: DataFrame, caption: str, *, shares: Collection[str] = ()
+def show_frame(
+    report: Report, table: pandas.DataFrame, caption: str, *, shares: Collection[str] = ()
 ) -> None:
     """Add the first `MOST_ROWS` rows of a table to a report; the caption says if there are more.
 
     Columns named in `shares` are in percent.
     """
-    rows = [tuple(row) for row in table.limit(MOST_ROWS + 1).collect()]
-    _show(report, table.columns, rows, caption, shares)
-
-
-def show_frame(
-    report: Report, table: pandas.DataFrame, caption: str, *, shares: Collection[str] = ()
-) -> None:
-    """Add a table of this process, as `show_rows` does one of Spark."""
-    rows = list(table.head(MOST_ROWS + 1).itertuples(index=False, name=None))
-    _show(report, list(table.columns), rows, caption, shares)
-
-
-def _show(
-    report: Report,
-    columns: Sequence[str],
-    rows: Sequence[tuple[object, ...]],
-    caption: str,
-    shares: Collection[str],
-) -> None:
-    if len(rows) > MOST_ROWS:
+    rows = list(table.head(MOST_ROWS).itertuples(index=False, name=None))
+    if len(table) > MOST_ROWS:
         caption = f"{caption} (the first {MOST_ROWS} rows; the Parquet table has all)"
-    report.table(columns, rows[:MOST_ROWS], caption, shares=shares)
+    report.table(list(table.columns), rows, caption, shares=shares)

@@ -4,15 +4,13 @@ Machines that run tasks import this, and have no library that draws.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import pyarrow
 from pyarrow import parquet
-from pyspark.sql import DataFrame, Row, SparkSession
 
-from amqsidecar.pipeline.sources.journal_files import folder_of
 from amqsidecar.pipeline.sources.output_files import list_names, read_file, remove, write_file
 
 _SUMMARY: Final = "summary.json"
@@ -30,44 +28,22 @@ class Results:
         report_path: where its report goes.
     """
 
-    def __init__(self, spark: SparkSession, folder: str, names: Sequence[str]) -> None:
+    def __init__(self, folder: str, names: Sequence[str]) -> None:
         """Prepare; nothing is removed yet.
 
         Args:
-            spark: the session.
             folder: may hold other things, too; they stay.
             names: of the tables, and of other folders, that the job can write.
         """
-        self._spark = spark
         self._folder = folder
         self._names = names
         self._is_clear = False
         self.report_path = f"{folder}/report.html"
 
-    def keep(self, name: str, table: DataFrame) -> DataFrame:
-        """Write a table as Parquet, and return it as it is read back, with the same schema.
-
-        The table is complete if its folder has the file `_SUCCESS`.
-
-        Raises:
-            pyspark.errors.AnalysisException: the folder has this table, because `name` is none of
-                the names that were given when this was made.
-        """
-        self._clear()
-        path = folder_of(f"{self._folder}/{name}")[2]
-        # Why not over an older one: there is none, unless the name was not announced.
-        table.write.mode("error").parquet(path)
-        return self._spark.read.schema(table.schema).parquet(path)
-
     def write(self, name: str, table: pyarrow.Table) -> None:
-        """Write a small table of this process, as `keep` does one of Spark, without a job."""
-        self.write_files(name, [parquet_file(table)])
-
-    def write_files(self, name: str, files: Iterable[bytes]) -> None:
-        """Write the Parquet files of a table, as `keep` does a table of Spark."""
+        """Write a table as Parquet; it is complete if its folder has the file `_SUCCESS`."""
         self._clear()
-        for number, content in enumerate(files):
-            write_file(f"{self._folder}/{name}/part-{number:05}.parquet", content)
+        write_file(f"{self._folder}/{name}/part-00000.parquet", parquet_file(table))
         write_file(f"{self._folder}/{name}/_SUCCESS", b"")
 
     def finish(self, summary: Mapping[str, Sequence[str]]) -> dict[str, object]:
@@ -124,7 +100,7 @@ def minute_text(moment: datetime) -> str:
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M}"
 
 
-def begin_text(change: Row | Mapping[str, Any]) -> str:
+def begin_text(change: Mapping[str, Any]) -> str:
     """Return when a change began for people, with the interval of its begin."""
     begin, earliest, latest = (
         minute_text(change[name]) for name in ("begins_at", "earliest_at", "latest_at")

@@ -84,6 +84,9 @@ _TEXT, _COUNT, _SHARE, _TIME, _YES = (
     StringType(), LongType(), DoubleType(), TimestampType(), BooleanType(),
 )  # fmt: skip
 
+EVERYWHERE: Final = "*"
+"""In place of a destination: all of them together."""
+
 DEAD_LETTERS: Final = _table(
     ("source", _TEXT, "the dead-letter queue it lies in"),
     ("position", _COUNT, "place in the queue, 0-based"),
@@ -99,44 +102,11 @@ DEAD_LETTERS: Final = _table(
 )
 """What lies in a dead-letter queue now, by `format("amqsidecar")`; bodies never."""
 
-RECOVERY_STREAMS: Final = _table(
-    ("stream", _TEXT, "the store whose history it is"),
-    ("events", _COUNT, "events before the end of the observation"),
-    ("unknown_types", _COUNT, "events of types that this version does not know: left alone"),
-    ("first_at", _TIME, "the first of them"),
-    ("last_at", _TIME, "the last of them"),
-    ("observed_until", _TIME, "`--until`, else `last_at`: what came later is not known"),
-)
-"""What is known of each stream of the history."""
-
 _GROUP: Final = (
     ("origin", _TEXT, "where it died; null = unknown"),
     ("cause_group", _TEXT, "the cause without numbers and ids; null = none, or not in the history"),
 )
 _RESENDS: Final = (*_GROUP, ("attempt", _COUNT, "number of the re-send, 1-based"))
-
-RECOVERY_COUNTS: Final = _table(
-    (
-        "kind",
-        _TEXT,
-        "`resend`: of re-sends, by the death before; `message`: of messages, by the first death",
-    ),
-    *_RESENDS,
-    ("entry_stage", _COUNT, "message: where its history begins; re-send n is 2n - 1, death n 2n"),
-    ("exit_stage", _COUNT, "message: where it ends; null = not placed"),
-    ("after_ms", _COUNT, "to the outcome, from re-send or first death; 3 digits; null = unknown"),
-    ("outcome", _TEXT, "re-send: `returned`, `returned_later`, `stayed`, `open`; message: "
-     "`recovered`, `exhausted`, `discarded`, `cancelled`, `dead_lettered`, `redirected`, "
-     "`waiting`, `too_young`"),
-    ("target", _TEXT, "where a redirected message was sent; null = all others"),
-    ("left_truncated", _YES, "whether the death before it is not in the history"),
-    ("messages", _COUNT, "how many"),
-    ("negative_times", _COUNT, "of them, whose time was negative and counts as 0: clocks differ"),
-    ("implied_returns", _COUNT, "of them, those whose return only a later re-send or death proves"),
-    ("repeated_resends", _COUNT, "of them, that were re-sent again with the same count"),
-    ("proved", _COUNT, "of them, whose consumption the broker proves; the others by the horizon"),
-)  # fmt: skip
-"""Outcomes of re-sends and of messages, counted; the tables below are made of it."""
 
 RECOVERY_OVER_TIME: Final = _table(
     *_GROUP,
@@ -184,18 +154,6 @@ RECOVERY_BY_ATTEMPT: Final = _table(
 )
 """How many of the messages that die of a cause recover by their n-th re-send."""
 
-RECOVERY_CURVE: Final = _table(
-    *_RESENDS,
-    ("after_ms", _COUNT, "milliseconds after the re-send, up to the horizon"),
-    ("at_risk", _COUNT, "messages that had not returned before and were still observed"),
-    ("returned", _COUNT, "messages that returned then"),
-    ("open", _COUNT, "messages that were observed no longer, or reached the horizon"),
-    ("share_away", _SHARE, "share that has not returned by then"),
-    ("low", _SHARE, "lower confidence bound of it"),
-    ("high", _SHARE, "upper confidence bound of it"),
-)
-"""When messages return after their n-th re-send."""
-
 _PROVED: Final = ("proved", _COUNT, "of the recovered, those whose consumption the broker proves")
 RECOVERY_BY_CONSUMER: Final = _table(
     *_GROUP,
@@ -227,21 +185,9 @@ RECOVERY_BY_MESSAGE: Final = _table(
 )
 """How many messages recover by at most n re-sends."""
 
-TIME_TO_RECOVERY: Final = _table(
-    *_GROUP,
-    ("quantile", _SHARE, "share of all messages, also of those that never recover"),
-    (
-        "after_ms",
-        _COUNT,
-        "from first death to the re-send by which this share recovered; null = never",
-    ),
-    ("earliest_ms", _COUNT, "lower confidence bound of it"),
-    ("latest_ms", _COUNT, "upper confidence bound of it; null = perhaps never"),
-)
-"""How long it takes until messages have recovered."""
-
 RECOVERY_SUMMARY: Final = _table(
     *_GROUP,
+    ("owner", _TEXT, "who is responsible for the group, by `--groups`; null = nobody"),
     ("messages", _COUNT, "messages by their first death"),
     ("recovered", _COUNT, "stayed away for the horizon after a re-send"),
     _PROVED,
@@ -257,12 +203,17 @@ RECOVERY_SUMMARY: Final = _table(
     ("redirected_to", _TEXT, "where, with the number of messages, most first; null = none"),
     ("waiting", _COUNT, "nothing of this so far"),
     ("too_young", _COUNT, "first died less than the horizon before the end: not judged yet"),
+    ("recovery_p50_ms", _COUNT, "from first death to the re-send by which half of all messages, "
+     "also of those that never do, have recovered; null = they have not"),
+    ("recovery_p90_ms", _COUNT, "... nine tenths of all"),
     ("left_truncated", _COUNT, "first deaths that are not in the history: in no time to recovery"),
     ("negative_times", _COUNT, "ended before they began, by different clocks; counts as at once"),
-)
+)  # fmt: skip
 """What became of the messages, counted; without estimates."""
 
-_PLAYED: Final = (
+WHATIF_BY_DESTINATION: Final = _table(
+    ("policy", _TEXT, "`history`: what really was; `proposal`: what the search found"),
+    ("destination", _TEXT, f"where messages died; {EVERYWHERE} = all destinations"),
     ("messages", _COUNT, "messages of history that it is played on"),
     (
         "beyond_reach_messages",
@@ -287,17 +238,8 @@ _PLAYED: Final = (
     ("recovery_p99_ms", _COUNT, "... 99 of 100"),
     ("cut_off_messages", _COUNT, "messages that it would re-send more often than was played"),
 )  # fmt: skip
-_POLICY_NAME: Final = (
-    "policy", _TEXT, "`history`: what really was; `proposal`: what the search found",
-)  # fmt: skip
+"""What each policy would have come to, in all and at each destination."""
 
-WHATIF_BY_POLICY: Final = _table(_POLICY_NAME, *_PLAYED)
-"""What each policy would have come to."""
-
-WHATIF_BY_DESTINATION: Final = _table(
-    _POLICY_NAME, ("destination", _TEXT, "where messages died"), *_PLAYED
-)
-"""The same by destination."""
 
 WHATIF_PROPOSALS: Final = _table(
     ("destination", _TEXT, "where messages died"),
@@ -320,17 +262,8 @@ WHATIF_PROPOSALS: Final = _table(
 _CAUSE: Final = (
     "cause_group", _TEXT, "the cause without numbers, ids, addresses, times; similar texts as one",
 )  # fmt: skip
-_ORIGIN: Final = ("origin", _TEXT, "where it died; null = unknown")
-_DEATHS: Final = (
-    ("deaths", _COUNT, "dead letters that were taken, first deaths and returns"),
-    ("messages", _COUNT, "first deaths among them: messages that came with this cause"),
-)
-_SEEN: Final = (
-    ("first_at", _TIME, "the first of them in the history"),
-    ("last_at", _TIME, "the last of them"),
-)
 _TREND: Final = (
-    ("share", _SHARE, "share of all deaths"),
+    ("share", _SHARE, "share of all deaths there"),
     ("is_new", _YES, "whether the first is not before `--new-since`; null = the history does not "
      "reach back that far"),
     ("latest_day", _COUNT, "deaths in the latest 24 hours of the history, whole hours of UTC"),
@@ -340,27 +273,16 @@ _TREND: Final = (
 
 CAUSE_GROUPS: Final = _table(
     _CAUSE,
+    ("origin", _TEXT, f"where it died; {EVERYWHERE} = all destinations; null = unknown"),
     ("texts", _COUNT, "texts that were taken as one; 0 = the broker gives no cause"),
     ("origins", _COUNT, "destinations where messages died of it"),
-    *_DEATHS,
-    *_SEEN,
+    ("deaths", _COUNT, "dead letters that were taken, first deaths and returns"),
+    ("messages", _COUNT, "first deaths among them: messages that came with this cause"),
+    ("first_at", _TIME, "the first of them in the history"),
+    ("last_at", _TIME, "the last of them"),
     *_TREND,
 )
-"""What messages die of."""
-
-CAUSES_BY_DESTINATION: Final = _table(
-    _CAUSE,
-    _ORIGIN,
-    *_DEATHS,
-    *_SEEN,
-    *((name, kind, f"{what} there" if name == "share" else what) for name, kind, what in _TREND),
-)
-"""What messages die of at each destination."""
-
-CAUSES_BY_HOUR: Final = _table(
-    _CAUSE, _ORIGIN, ("hour", _TIME, "begin of the hour, UTC"), *_DEATHS, *_SEEN
-)
-"""Deaths over time; hours without any are left out."""
+"""What messages die of, in all and at each destination."""
 
 CAUSE_CHANGES: Final = _table(
     _CAUSE,
@@ -372,21 +294,3 @@ CAUSE_CHANGES: Final = _table(
     ("jump_high", _SHARE, "upper bound of it"),
 )
 """When a cause began, grew, shrank or ended."""
-
-CAUSE_TEXTS: Final = _table(
-    ("cause_text", _TEXT, "the cause without numbers and ids, as the journal has it"),
-    _CAUSE,
-    *_DEATHS,
-    *_SEEN,
-)
-"""Which texts were taken as one group."""
-
-CAUSE_EXAMPLES: Final = _table(
-    _CAUSE,
-    _ORIGIN,
-    ("at", _TIME, "when it was taken"),
-    ("stream", _TEXT, "the store whose history it is"),
-    ("redelivery_id", _TEXT, "the message"),
-    ("cause", _TEXT, "the broker's words; null = the journal has none (`journal.cause_text`)"),
-)
-"""Some of the latest deaths of each group."""

@@ -25,9 +25,6 @@ from amqsidecar.pipeline.causes.tables import (
     ComparedTimes,
     cause_examples,
     cause_groups,
-    cause_texts,
-    causes_by_destination,
-    causes_by_hour,
     count_cells,
     deaths_of,
     group_cells,
@@ -42,10 +39,7 @@ TIMEOUT = "java.net.SocketTimeoutException: Read timed out"
 LOCKED = "java.lang.IllegalStateException: order * is locked"
 TABLES = {
     "cause_groups": tables.CAUSE_GROUPS,
-    "causes_by_destination": tables.CAUSES_BY_DESTINATION,
-    "causes_by_hour": tables.CAUSES_BY_HOUR,
-    "cause_texts": tables.CAUSE_TEXTS,
-    "cause_examples": tables.CAUSE_EXAMPLES,
+    "cause_changes": tables.CAUSE_CHANGES,
 }
 Rows = Sequence[dict[str, Any]]
 
@@ -79,22 +73,23 @@ def deaths(spark: SparkSession, rows: Rows) -> DataFrame:
 
 def grouped(spark: SparkSession, rows: Rows) -> DataFrame:
     cells = count_cells(deaths(spark, rows))
-    return group_cells(cells, learn_groups(spark, cells))
+    return group_cells(cells, learn_groups(spark, cells, {}))
 
 
 def groups_and_destinations(
     spark: SparkSession, rows: Rows, **options: Any
 ) -> tuple[dict[Any, Row], dict[Any, Row]]:
-    """The two tables with a trend, keyed."""
+    """The rows of all destinations, and those of each, keyed."""
     times = [row["at"] for row in rows]
     asked = {"until_ms": None, "new_since_ms": None, "days_max": 7} | options
     seen = observation(min(times), max(times), **asked)
-    cells = grouped(spark, rows).cache()
-    by_hour = causes_by_hour(cells)
-    groups = cause_groups(by_hour, cause_texts(cells), seen).collect()
-    there = causes_by_destination(by_hour, seen).collect()
-    cells.unpersist()
-    return by(groups, "cause_group"), by(there, "cause_group", "origin")
+    found = cause_groups(grouped(spark, rows), seen).collect()
+    there = [row for row in found if row.origin != tables.EVERYWHERE]
+    return everywhere(found), by(there, "cause_group", "origin")
+
+
+def everywhere(rows: Sequence[Row]) -> dict[Any, Row]:
+    return by([row for row in rows if row.origin == tables.EVERYWHERE], "cause_group")
 
 
 def run(spark: SparkSession, folder: Path, rows: Rows) -> dict[str, list[Row]]:
@@ -123,23 +118,20 @@ def test_deaths_messages_shares_and_times(spark: SparkSession, tmp_path: Path) -
         died(2, LOCKED, type="scheduled"),
     ]
     left = {name: ["left"] for name in ("cause_group", "origin")}
-    (tmp_path / "out/causes_by_hour").mkdir(parents=True)
-    parquet.write_table(pyarrow.table(left), tmp_path / "out/causes_by_hour/part-left.parquet")
+    (tmp_path / "out/cause_groups").mkdir(parents=True)
+    parquet.write_table(pyarrow.table(left), tmp_path / "out/cause_groups/part-left.parquet")
     made = run(spark, tmp_path, rows)
 
-    groups = by(made["cause_groups"], "cause_group")
+    groups = everywhere(made["cause_groups"])
     assert set(groups) == {TIMEOUT, LOCKED}
     timeout = groups[TIMEOUT]
     assert (timeout.deaths, timeout.messages, timeout.origins, timeout.texts) == (4, 3, 2, 1)
     assert timeout.share == pytest.approx(0.8)
     assert (timeout.first_at, timeout.last_at) == (at(0), at(3))
-    there = by(made["causes_by_destination"], "cause_group", "origin")
+    there = by(made["cause_groups"], "cause_group", "origin")
     assert there[LOCKED, "queue://A"].share == pytest.approx(0.25)
     assert there[TIMEOUT, "queue://B"].share == 1
-    hours = by(made["causes_by_hour"], "cause_group", "origin", "hour")
-    assert hours[TIMEOUT, "queue://A", at(0.5)].deaths == 1
-    assert len(made["causes_by_hour"]) == 5
-    assert len(made["cause_examples"]) == 4
+    assert (there[TIMEOUT, "queue://A"].deaths, there[TIMEOUT, "queue://A"].messages) == (3, 2)
 
 
 def test_the_latest_day_is_compared_with_the_days_before(spark: SparkSession) -> None:
@@ -268,8 +260,18 @@ def test_a_note_that_came_after_a_death_names_its_cause(
         died(0.6, LOCKED, row_id=9),
     ]
     made = run(spark, tmp_path, rows)
-    found = {row.cause_group: row.deaths for row in made["cause_groups"]}
+    found = {name: row.deaths for name, row in everywhere(made["cause_groups"]).items()}
     assert found == {TIMEOUT: 1, NO_REASON: 1, LOCKED: 1}
+
+
+def test_a_group_that_a_person_merged_counts_in_the_other(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    about = {"type": "regrouped", "origin": None, "destination": "queue://A"}
+    merge = died(2, TIMEOUT, **about, former_group=LOCKED)
+    rows = [died(0), died(0, LOCKED), died(1, LOCKED, "B"), merge]
+    found = everywhere(run(spark, tmp_path, rows)["cause_groups"])
+    assert {name: row.deaths for name, row in found.items()} == {TIMEOUT: 2, LOCKED: 1}
 
 
 def test_texts_beyond_the_most_frequent_are_groups_of_their_own(
@@ -278,7 +280,7 @@ def test_texts_beyond_the_most_frequent_are_groups_of_their_own(
     monkeypatch.setattr(causes_tables, "TEXTS_MAX", 2)
     frequent, other, rare = (f"java.io.IOException: code {one}" for one in ("1", "2", "3"))
     rows = [died(0, one) for one in (frequent, frequent, other, other, rare)]
-    texts = cause_texts(grouped(spark, rows)).collect()
+    texts = grouped(spark, rows).collect()
     assert {row.cause_text: row.cause_group for row in texts} == {
         frequent: "java.io.IOException: code *",
         other: "java.io.IOException: code *",
@@ -327,8 +329,9 @@ HOSTILE = [
 def test_hostile_texts_are_counted_and_shown_as_text(spark: SparkSession, tmp_path: Path) -> None:
     rows = [died(day, text, cause=text, origin=text[:100]) for text in HOSTILE for day in (0, 3)]
     made = run(spark, tmp_path, rows)
-    assert sum(row.deaths for row in made["cause_groups"]) == 2 * len(HOSTILE)
-    assert all(0 < len(row.cause_group) <= 200 for row in made["cause_groups"])
+    groups = everywhere(made["cause_groups"])
+    assert sum(row.deaths for row in groups.values()) == 2 * len(HOSTILE)
+    assert all(0 < len(name) <= 200 for name in groups)
     page = (tmp_path / "out/report.html").read_text("utf-8")
     assert "<script" not in page
     assert "<img" not in page
@@ -354,6 +357,6 @@ def test_the_result_does_not_depend_on_order_and_partitions(spark: SparkSession)
     def results(partitions: int) -> list[str]:
         chance.shuffle(rows)
         cells = count_cells(deaths(spark, rows).repartition(partitions))
-        return sorted(map(str, group_cells(cells, learn_groups(spark, cells)).collect()))
+        return sorted(map(str, group_cells(cells, learn_groups(spark, cells, {})).collect()))
 
     assert results(1) == results(5)

@@ -91,8 +91,8 @@ def seen_after(spark: SparkSession, journal: Path, change: Callable[[], object])
     """Return the events of each stream, if files change after they were listed."""
     files = find_files(spark, str(journal))
     change()
-    found = survey(read_steps(spark, files), None).streams.to_pylist()
-    return [f"{one['stream']}: {one['events']}" for one in found]
+    found = survey(read_steps(spark, files), None).streams
+    return [f"{name}: {one.events}" for name, one in sorted(found.items())]
 
 
 def test_a_compaction_during_a_run_changes_nothing(spark: SparkSession, tmp_path: Path) -> None:

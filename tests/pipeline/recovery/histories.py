@@ -35,7 +35,7 @@ def row(stream: str, position: int, event: AnyEvent) -> dict[str, Any]:
         "sidecar": stream,
         "type": event.__struct_config__.tag,
         "at": START_MS + event.at_ms,
-        "cause_group": getattr(event, "cause", None),
+        "cause_group": getattr(event, "cause", getattr(event, "cause_group", None)),
     }
     return {
         one.name: filled[one.name] if one.name in filled else getattr(event, one.field or "", None)

@@ -194,7 +194,7 @@ def test_a_note_names_cause_and_consumer_of_its_death_also_after_a_new_life(
     story.send(1)
     (fate,) = counted(story, "message")
     assert (fate["name"], fate["cause_group"]) == ("recovered", 11)
-    (noted,) = counted(story, "consumer")
+    (noted,) = (one for one in counted(story, "hourly") if one["target"] != NOTHING)
     assert (noted["name"], noted["cause_group"], noted["target"]) == ("recovered", 11, 12)
 
 

@@ -29,6 +29,7 @@ from amqsidecar.pipeline.recovery.judge import (
     KEYS,
     MOMENT_STEP,
     NONE,
+    OUTCOMES,
     STEPS,
     SUMS,
     ObservedStreams,
@@ -41,11 +42,9 @@ from amqsidecar.pipeline.recovery.lives import (
     survey,
 )
 from amqsidecar.pipeline.recovery.over_time import Periods
-from amqsidecar.pipeline.recovery.packed import collected
+from amqsidecar.pipeline.recovery.packed import unpack
 from amqsidecar.pipeline.recovery.steps import COLUMNS, DIVIDED, divided
 from amqsidecar.pipeline.recovery.tables import estimates
-from amqsidecar.pipeline.results import epoch_ms
-from amqsidecar.pipeline.tables import RECOVERY_COUNTS, RECOVERY_STREAMS
 from pipeline.journals import START_MS
 from pipeline.recovery.histories import history
 
@@ -158,12 +157,20 @@ def steps_of(events: DataFrame, until_ms: int | None = None) -> DataFrame:
 def outcomes(
     events: DataFrame, horizon_ms: int, *, since_ms: int | None = None, until_ms: int | None = None
 ) -> list[dict[str, Any]]:
-    read = steps_of(events, until_ms)
+    """Return what is counted, with names in place of numbers; steps after the end are there."""
+    read = steps_of(events)
     surveyed = survey(read, until_ms)
-    counted = count_outcomes(read, surveyed.ends_ms, horizon_ms=horizon_ms, since_ms=since_ms)
-    named = estimates(counted, surveyed.texts, 0.95, Periods(1, 0))
-    (counts,) = collected(named, {"recovery_counts": RECOVERY_COUNTS}).values()
-    rows: list[dict[str, Any]] = counts.to_pylist()
+    counted = count_outcomes(
+        read, surveyed.ends_ms, horizon_ms=horizon_ms, since_ms=since_ms, until_ms=until_ms
+    )
+    rows = []
+    for row in add_up(unpack(counted.toArrow().to_batches())).to_pylist():
+        outcome, is_truncated = divmod(row["what"], 2)
+        kind, named = OUTCOMES[outcome]
+        names = {name: surveyed.texts.get(row[name]) for name in ("origin", "cause_group")}
+        told = {"kind": kind, "outcome": named, "left_truncated": bool(is_truncated), **names}
+        if kind in ("resend", "message"):
+            rows.append({name: None if one == NONE else one for name, one in row.items()} | told)
     return rows
 
 
@@ -322,10 +329,9 @@ def test_what_is_known_of_streams(spark: SparkSession) -> None:
     )
     until_ms = START_MS + 6
     surveyed = survey(steps_of(events.unionAll(odd), until_ms), until_ms)
-    assert surveyed.streams.schema.names == RECOVERY_STREAMS.names
-    (row,) = surveyed.streams.to_pylist()
-    assert (row["events"], row["unknown_types"]) == (2, 1)
-    assert epoch_ms(row["observed_until"]) == START_MS + 6
+    (stream,) = surveyed.streams.values()
+    assert (stream.events, stream.unknown_types) == (2, 1)
+    assert [*surveyed.ends_ms.values()] == [START_MS + 6]
 
 
 def test_since_goes_by_the_beginning_and_until_by_each_event(spark: SparkSession) -> None:
@@ -351,7 +357,7 @@ def test_times_have_three_digits() -> None:
 def test_only_messages_and_counts_are_shuffled(spark: SparkSession) -> None:
     """One destination with nearly all events is no burden: no exchange and no sort by groups."""
     read = steps_of(history(spark, {"a": [Life("x").received(5)]}))
-    counted = count_outcomes(read, {}, horizon_ms=1, since_ms=None)
+    counted = count_outcomes(read, {}, horizon_ms=1, since_ms=None, until_ms=None)
     named = estimates(counted, {}, 0.95, Periods(1, 0))
     plan = str(named._jdf.queryExecution().executedPlan())
     exchanges = [line for line in plan.splitlines() if "Exchange hashpartitioning" in line]

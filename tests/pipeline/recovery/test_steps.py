@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pyarrow
 
-from amqsidecar.model.event import AnyEvent, Explained, Received
+from amqsidecar.model.event import AnyEvent, Explained, Received, Regrouped
 from amqsidecar.pipeline.recovery.lives import surveyed
 from amqsidecar.pipeline.recovery.steps import COLUMNS, divided, hashed, seen_in
 from pipeline.journals import SCHEMA, START_MS
@@ -56,16 +56,31 @@ def test_groups_are_learned_from_deaths_and_later_notes_as_the_sidecar_learns_th
         Explained(at_ms=next(at_ms), destination=origin, cause=words, died_at_ms=START_MS, **about)
         for words in ("a.C: one [stack=7]", "a.C: other [stack=7]")
     ]
+    by_user = {f"a.B: no user {one} there": "a.B: no user * there" for one in names}
+    by_stack = dict.fromkeys(("a.C: one [stack=7]", "a.C: other [stack=7]"), "a.C: one [stack=7]")
+    assert groups_of(events) == {**by_user, **by_stack}
+
+    def merged(former: str, group: str) -> AnyEvent:
+        at = next(at_ms)
+        return Regrouped(
+            at_ms=at, destination=origin, former_group=former, cause_group=group, **about
+        )
+
+    user, stack = "a.B: no user * there", "a.C: one [stack=7]"
+    events.append(merged(stack, user))
+    assert set(groups_of(events).values()) == {user}
+    # Why the time of each: what a person parts again goes no round.
+    events.append(merged(user, stack))
+    assert set(groups_of(events).values()) == {stack}
+
+
+def groups_of(events: list[AnyEvent]) -> dict[str, str]:
     rows = [row("a", place, event) for place, event in enumerate(events)]
     batches = pyarrow.Table.from_pylist(rows, SCHEMA).select(COLUMNS).to_batches()
     *_, last = divided(batches, None, None)
-    found = surveyed(seen_in(last.column("content").to_pylist()), None)
-    named = {
+    seen = seen_in(last.column("content").to_pylist())
+    found = surveyed(seen, None)
+    return {
         found.texts[cause]: found.texts[found.groups.get((place, cause), cause)]
-        for place, cause in seen_in(last.column("content").to_pylist()).causes
-    }
-    assert named == {
-        **{f"a.B: no user {one} there": "a.B: no user * there" for one in names},
-        "a.C: one [stack=7]": "a.C: one [stack=7]",
-        "a.C: other [stack=7]": "a.C: one [stack=7]",
+        for place, cause in seen.causes
     }

@@ -139,17 +139,9 @@ def test_without_variance_bounds_are_the_binomial_ones() -> None:
     assert (every.low, every.high) == (pytest.approx(0.05 ** (1 / 3)), 1)
 
 
-def test_when_a_share_is_reached_and_when_it_may_be() -> None:
-    """Half: estimated at 3, by the upper bound at 2; the lower bound never gets there."""
-    curve = pd.DataFrame(
-        [
-            (7, 1, 0.1, 0.0, 0.4),
-            (7, 2, 0.4, 0.2, 0.5),
-            (7, 3, 0.5, 0.3, 0.7),
-            (7, 4, 0.6, 0.4, 0.8),
-        ],
-        columns=["group", "time", "share", "low", "high"],
-    )
-    found = reached_at(curve, (0.5, 0.65)).astype(object)
-    rows = found.where(found.notna(), None).to_numpy().tolist()
-    assert rows == [[7, 0.5, 3, 2, None], [7, 0.65, None, 3, None]]
+def test_when_a_share_is_reached() -> None:
+    """Half is reached at 3, and 65 % never."""
+    rows = [(7, 1, 0.1), (7, 2, 0.4), (7, 3, 0.5), (7, 4, 0.6)]
+    curve = pd.DataFrame(rows, columns=["group", "time", "share"])
+    assert reached_at(curve, 0.5).to_dict() == {7: 3}
+    assert reached_at(curve, 0.65).to_dict() == {}

@@ -22,8 +22,8 @@ from ruamel.yaml import YAML
 from amqsidecar.cli.main import run_command_line
 from amqsidecar.pipeline.tables import (
     EVENTS,
+    EVERYWHERE,
     WHATIF_BY_DESTINATION,
-    WHATIF_BY_POLICY,
     WHATIF_PROPOSALS,
 )
 from amqsidecar.pipeline.whatif.policy import Setting
@@ -134,15 +134,13 @@ def found(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Foun
         (folder / f"{name}.yaml").write_text(text)
     given = [f"{name}={folder / name}.yaml" for name in POLICIES | BEYOND]
     assert run(folder, given) == 0
-    out = folder / "out"
+    table = spark.read.parquet(f"{folder}/out/whatif_by_destination")
+    rows = {(row["policy"], row["destination"]): row for row in table.collect()}
     return Found(
         folder,
         worlds,
-        {row["policy"]: row for row in spark.read.parquet(f"{out}/whatif_by_policy").collect()},
-        {
-            (row["policy"], row["destination"]): row
-            for row in spark.read.parquet(f"{out}/whatif_by_destination").collect()
-        },
+        {policy: row for (policy, place), row in rows.items() if place == EVERYWHERE},
+        rows,
     )
 
 
@@ -157,7 +155,6 @@ def total(truth: Mapping[str, Truth]) -> tuple[int, int, int]:
 
 def test_tables_have_their_schemas(spark: SparkSession, found: Found) -> None:
     for name, schema in {
-        "whatif_by_policy": WHATIF_BY_POLICY,
         "whatif_by_destination": WHATIF_BY_DESTINATION,
         "whatif_proposals": WHATIF_PROPOSALS,
     }.items():

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyspark.sql import Row
 
 from amqsidecar.pipeline.whatif.attempts import KnownTries, Tries, reach_of
 from amqsidecar.pipeline.whatif.ensemble import Ensemble, dispersion
@@ -248,9 +247,9 @@ def test_a_history_that_no_model_explains_is_flagged() -> None:
         "share_lower": 0.8,
         "share_upper": 1.0,
     }
-    assert share_text(Row(**policy)).endswith("no model explains the history: do not rely on it")
-    assert advice_of([Row(**policy)], [], []) == []
-    (doubt,) = doubts_of([Row(**policy)])
+    assert share_text(policy).endswith("no model explains the history: do not rely on it")
+    assert advice_of([policy], [], []) == []
+    (doubt,) = doubts_of([policy])
     assert doubt == "Do not rely on the forecast of quick: no model explains the history."
 
 
@@ -263,5 +262,10 @@ def test_a_trial_is_proposed_in_a_sentence_and_shares_are_percents() -> None:
         "Give 271 messages of queue://orders 2 re-sends with a delay of 15 min: the result shows "
         "whether it is chance or time.",
     ]
-    beyond = Row(share=None, share_lower=0.56, beyond_reach_messages=812, is_supported=True)
+    beyond = {
+        "share": None,
+        "share_lower": 0.56,
+        "beyond_reach_messages": 812,
+        "is_supported": True,
+    }
     assert share_text(beyond) == "at least 56 %, beyond reach: 812 messages"

@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import Row, SparkSession
 
 from amqsidecar.cli.main import run_command_line
-from amqsidecar.pipeline.tables import EVENTS
+from amqsidecar.pipeline.tables import EVENTS, EVERYWHERE
 from support.histories.outage_world import write_events
 
 HISTORY_MS = 10_000_000
@@ -83,7 +83,8 @@ def played(
     arguments += ["--output-folder", f"{folder}/out", "--horizon", "1m", "--no-search"]
     arguments += ["--policy", f"{folder}/rules.yaml", "--policy", f"{folder}/today.yaml"]
     assert run_command_line(arguments) == 0
-    rows = spark.read.parquet(f"{folder}/out/whatif_by_policy").collect()
+    table = spark.read.parquet(f"{folder}/out/whatif_by_destination")
+    rows = table.where(f"destination = '{EVERYWHERE}'").collect()
     report = (folder / "out" / "report.html").read_text()
     return {Path(row["policy"]).name: row for row in rows}, report, folder
 

@@ -58,6 +58,14 @@ def recovery(
     by: Annotated[
         PeriodChoice, typer.Option(help="Length of the periods of `recovery_over_time`.")
     ] = PeriodChoice.DAY,
+    groups: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Output of `amqsidecar groups --output json`, for the owners of groups.",
+            show_default=False,
+        ),
+    ] = None,
     markers: Markers = None,
     master: Master = None,
     conf: SparkConf = None,
@@ -70,6 +78,7 @@ def recovery(
     they mean: `deploy/reference/pipeline.md`.
     """
     from amqsidecar.pipeline.markers import load_markers  # noqa: PLC0415 - an extra
+    from amqsidecar.pipeline.places import load_owners  # noqa: PLC0415 - an extra
     from amqsidecar.pipeline.recovery.recovery import RecoveryOptions, run_recovery  # noqa: PLC0415 - an extra
     from amqsidecar.pipeline.session import open_session  # noqa: PLC0415 - an extra
 
@@ -83,6 +92,7 @@ def recovery(
         confidence=confidence,
         min_messages=min_messages,
         period_days=_DAYS[by],
+        owners=load_owners(groups) if groups else {},
         markers=load_markers(markers) if markers else (),
     )
     run_job(

@@ -17,9 +17,6 @@ from amqsidecar.pipeline.causes.tables import (
     ComparedTimes,
     cause_examples,
     cause_groups,
-    cause_texts,
-    causes_by_destination,
-    causes_by_hour,
     count_cells,
     deaths_of,
     group_cells,
@@ -27,13 +24,14 @@ from amqsidecar.pipeline.causes.tables import (
     learn_groups,
     name_by_notes,
     observation,
+    read_merges,
 )
 from amqsidecar.pipeline.changes import HOURS, LevelChange, RateSeries, find_changes
 from amqsidecar.pipeline.doubts import lacking_segments
 from amqsidecar.pipeline.markers import Marker
 from amqsidecar.pipeline.results import Results
 from amqsidecar.pipeline.sources.events import read_events
-from amqsidecar.pipeline.tables import CAUSE_CHANGES, arrow_schema
+from amqsidecar.pipeline.tables import CAUSE_CHANGES, CAUSE_GROUPS, arrow_schema
 
 LEAST_DEATHS: Final = 20
 """Of a group, for change points."""
@@ -42,23 +40,22 @@ MOST_GROUPS: Final = 500
 _US: Final = 1_000
 
 
-def cause_changes(spark: SparkSession, by_hour: DataFrame, seen: ComparedTimes) -> DataFrame:
+def cause_changes(cells: DataFrame, seen: ComparedTimes) -> pyarrow.Table:
     """Return `CAUSE_CHANGES`.
 
     Args:
-        spark: the session.
-        by_hour: `CAUSES_BY_HOUR`.
+        cells: see `group_cells`.
         seen: from when to when the history reaches.
     """
     most = (
-        by_hour.groupBy("cause_group")
+        cells.groupBy("cause_group")
         .agg(f.sum("deaths").alias("all_deaths"))
         .where(f.col("all_deaths") >= LEAST_DEATHS)
         .orderBy(f.desc("all_deaths"), "cause_group")
         .limit(MOST_GROUPS)
     )
     counted: pandas.DataFrame = (
-        by_hour.join(f.broadcast(most), "cause_group", "inner")
+        cells.join(f.broadcast(most), "cause_group", "inner")
         .groupBy("cause_group", (f.unix_millis("hour") / HOUR_MS).cast("long").alias("hour"))
         .agg(f.sum("deaths").alias("deaths"))
         .toPandas()
@@ -72,9 +69,7 @@ def cause_changes(spark: SparkSession, by_hour: DataFrame, seen: ComparedTimes) 
     schema = arrow_schema(CAUSE_CHANGES)
     columns = list(zip(*rows, strict=True)) or [()] * len(schema)
     arrays = [pyarrow.array(values, one.type) for one, values in zip(schema, columns, strict=True)]
-    table = pyarrow.Table.from_arrays(arrays, schema=schema)
-    # Why with its schema: Spark Connect can't infer that of an empty table.
-    return spark.createDataFrame(table, CAUSE_CHANGES)
+    return pyarrow.Table.from_arrays(arrays, schema=schema)
 
 
 def _row(name: str, first: int, one: LevelChange) -> tuple[object, ...]:
@@ -82,12 +77,6 @@ def _row(name: str, first: int, one: LevelChange) -> tuple[object, ...]:
     times = (None if at is None else (first + at) * HOUR_MS * _US for at in hours)
     levels = (one.before, one.level, one.level - one.before, one.low, one.high)
     return name, *times, *(HOURS * level for level in levels)
-
-
-_TABLES: Final = (
-    *("causes_by_hour", "causes_by_destination"),
-    *("cause_groups", "cause_changes", "cause_texts", "cause_examples"),
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,32 +111,31 @@ def run_causes(spark: SparkSession, options: CausesOptions) -> dict[str, object]
     Raises:
         ConfigError: the history can't be read.
     """
-    results = Results(spark, options.output_folder, _TABLES)
-    events = name_by_notes(read_events(spark, options.events, until_ms=options.until_ms))
+    results = Results(options.output_folder, ("cause_groups", "cause_changes"))
+    history = read_events(spark, options.events, until_ms=options.until_ms)
+    events = name_by_notes(history)
     counted = count_cells(in_cells(events)).persist(StorageLevel.MEMORY_AND_DISK)
     cells = counted.where("is_death")
     try:
         seen = _observe(counted, options)
-        grouped = group_cells(cells, learn_groups(spark, cells))
-        by_hour = results.keep("causes_by_hour", causes_by_hour(grouped))
-        texts = results.keep("cause_texts", cause_texts(grouped))
-        examples = results.keep(
-            "cause_examples", cause_examples(deaths_of(events), grouped, options.examples)
+        grouped = group_cells(cells, learn_groups(spark, cells, read_merges(history)))
+        groups = cause_groups(grouped, seen).toArrow().cast(arrow_schema(CAUSE_GROUPS))
+        changes = cause_changes(grouped, seen)
+        results.write("cause_groups", groups)
+        results.write("cause_changes", changes)
+        summary = write_report(
+            results.report_path,
+            _facts(options, seen),
+            [*lacking_segments(options.events)],
+            seen,
+            options.markers,
+            groups=groups,
+            changes=changes,
+            cells=grouped,
+            examples=cause_examples(deaths_of(events), grouped, options.examples),
         )
     finally:
         counted.unpersist()
-    summary = write_report(
-        results.report_path,
-        _facts(options, seen),
-        [*lacking_segments(options.events)],
-        seen,
-        options.markers,
-        groups=results.keep("cause_groups", cause_groups(by_hour, texts, seen)),
-        by_destination=results.keep("causes_by_destination", causes_by_destination(by_hour, seen)),
-        by_hour=by_hour,
-        changes=results.keep("cause_changes", cause_changes(spark, by_hour, seen)),
-        examples=examples,
-    )
     return results.finish(summary)
 
 

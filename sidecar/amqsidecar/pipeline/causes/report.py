@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from math import inf
-from typing import Final
+from typing import Any, Final
 
 import altair
 import pandas
+import pyarrow
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as f
 
@@ -13,8 +14,9 @@ from amqsidecar.pipeline.causes.tables import DAY_MS, HOUR_MS, ComparedTimes
 from amqsidecar.pipeline.changes import HOURS, RateSeries, least_jump
 from amqsidecar.pipeline.markers import Marker, marked, near
 from amqsidecar.pipeline.report import Report
-from amqsidecar.pipeline.report_tables import MOST_LINES, MOST_ROWS, doubt, show_rows
+from amqsidecar.pipeline.report_tables import MOST_LINES, MOST_ROWS, doubt, show_frame
 from amqsidecar.pipeline.results import begin_text, epoch_ms, minute_text
+from amqsidecar.pipeline.tables import EVERYWHERE
 
 MOST_GROUPS: Final = 6
 """Groups in the plot: new or growing ones, then the most frequent; the rest is one."""
@@ -23,6 +25,7 @@ MOST_DAYS: Final = 60
 RECENT_DAYS: Final = 7
 """How long before the end of the history a change may begin to be on the first screen."""
 _OTHERS: Final = "all others"
+_Row = Mapping[str, Any]
 _LABEL_LETTERS: Final = 60
 _LINE_LETTERS: Final = 110
 _EXAMPLE_LETTERS: Final = 2_000
@@ -42,10 +45,9 @@ def write_report(
     seen: ComparedTimes,
     markers: Sequence[Marker],
     *,
-    groups: DataFrame,
-    by_destination: DataFrame,
-    by_hour: DataFrame,
-    changes: DataFrame,
+    groups: pyarrow.Table,
+    changes: pyarrow.Table,
+    cells: DataFrame,
     examples: DataFrame,
 ) -> dict[str, list[str]]:
     """Write the report of the job; return the lists of its first screen.
@@ -57,17 +59,25 @@ def write_report(
         seen: the times that are compared.
         markers: rollouts and incidents.
         groups: `CAUSE_GROUPS`.
-        by_destination: `CAUSES_BY_DESTINATION`.
-        by_hour: `CAUSES_BY_HOUR`.
         changes: `CAUSE_CHANGES`.
-        examples: `CAUSE_EXAMPLES`.
+        cells: see `tables.group_cells`.
+        examples: see `tables.cause_examples`.
     """
     report = Report("Causes", {})
-    returns = f.col("deaths") - f.col("messages")
-    ordered = groups.orderBy(f.desc(returns), f.desc("deaths"), "cause_group")
-    most = ordered.limit(MOST_ROWS).collect()
-    new = groups.where("is_new").orderBy(f.desc("deaths"), "cause_group").limit(MOST_ROWS).collect()
-    recent = _recent(changes, seen)
+    frame = groups.to_pandas(integer_object_nulls=True)
+    frame["returns"] = frame["deaths"] - frame["messages"]
+    is_first = [False, False, True, True]
+    frame = frame.sort_values(["returns", "deaths", "cause_group", "origin"], ascending=is_first)
+    frame = frame.drop(columns="returns")
+    is_everywhere = frame["origin"] == EVERYWHERE
+    ordered, there = frame[is_everywhere].drop(columns="origin"), frame[~is_everywhere]
+    most = ordered.head(MOST_ROWS).to_dict("records")
+    begun = ordered[ordered["is_new"] == 1].sort_values(
+        ["deaths", "cause_group"], ascending=[False, True]
+    )
+    new = begun.head(MOST_ROWS).to_dict("records")
+    listed = changes.to_pandas()
+    recent = _recent(listed, seen)
     grown = [row for row in recent if row["jump"] > 0]
 
     what_changed = [_new_line(row) for row in new]
@@ -90,11 +100,12 @@ def write_report(
 
     names = [row["cause_group"] for row in (*new[: MOST_GROUPS // 2], *grown[: MOST_GROUPS // 2])]
     names += [row["cause_group"] for row in most]
-    _plot_days(report, by_hour, list(dict.fromkeys(names))[:MOST_GROUPS], markers)
-    _show_tables(report, seen, groups=ordered, by_destination=by_destination, changes=changes)
+    _plot_days(report, cells, list(dict.fromkeys(names))[:MOST_GROUPS], markers)
+    _show_tables(report, seen, groups=ordered, there=there, changes=listed)
     with report.folded("Some of the latest deaths"):
         shown = examples.withColumn("cause", f.left("cause", f.lit(_EXAMPLE_LETTERS)))
-        show_rows(report, shown.orderBy("cause_group", f.desc("at"), "origin"), "Examples")
+        ordered = shown.orderBy("cause_group", f.desc("at"), "origin").limit(MOST_ROWS + 1)
+        show_frame(report, ordered.toArrow().to_pandas(), "Examples")
     with report.folded("What was read, and how to read it"):
         report.facts(facts)
         report.text(_READING)
@@ -102,7 +113,7 @@ def write_report(
     return report.summary
 
 
-def _unseen_text(most: Sequence[Row], seen: ComparedTimes) -> str:
+def _unseen_text(most: Sequence[_Row], seen: ComparedTimes) -> str:
     """Return that nothing changed, and how much would not be seen."""
     hours = (seen.end_ms - seen.begin_ms) // HOUR_MS
     deaths = max((int(row["deaths"]) for row in most), default=0)
@@ -120,32 +131,39 @@ def _show_tables(
     report: Report,
     seen: ComparedTimes,
     *,
-    groups: DataFrame,
-    by_destination: DataFrame,
-    changes: DataFrame,
+    groups: pandas.DataFrame,
+    there: pandas.DataFrame,
+    changes: pandas.DataFrame,
 ) -> None:
-    returns = f.col("deaths") - f.col("messages")
-    there = by_destination.orderBy(f.desc(returns), f.desc("deaths"), "cause_group", "origin")
     with report.folded("All groups, those that come back most first"):
-        show_rows(report, groups, "All groups", shares=("share",))
+        show_frame(report, groups, "All groups", shares=("share",))
     with report.folded("All groups by destination"):
-        show_rows(report, there, "By destination", shares=("share",))
+        shown = there.drop(columns="origins")
+        show_frame(report, shown, "By destination", shares=("share",))
     if seen.new_since_ms is not None:
         with report.folded("Groups that are new at a destination"):
-            columns = ("cause_group", "origin", "deaths", "messages", "first_at", "last_at")
-            show_rows(report, there.where("is_new").select(*columns), "New at a destination")
+            columns = ["cause_group", "origin", "deaths", "messages", "first_at", "last_at"]
+            show_frame(report, there.loc[there["is_new"] == 1, columns], "New at a destination")
     with report.folded("All changes: begin, end, deaths per day before and after"):
-        ordered = changes.orderBy(f.desc("begins_at"), "cause_group")
-        show_rows(report, ordered, "Changes; a jump has an interval of 95 %")
+        ordered = changes.sort_values(["begins_at", "cause_group"], ascending=[False, True])
+        show_frame(report, ordered, "Changes; a jump has an interval of 95 %")
 
 
-def _recent(changes: DataFrame, seen: ComparedTimes) -> list[Row]:
-    """Return changes that go on or are recent: those that cost most first."""
+def _recent(changes: pandas.DataFrame, seen: ComparedTimes) -> list[_Row]:
+    """Return changes that go on and are recent: those that cost most first."""
     since_ms = seen.end_ms - RECENT_DAYS * DAY_MS
-    begin = f.unix_millis("begins_at")
-    days = (f.lit(seen.end_ms) - begin) / f.lit(DAY_MS)
-    rows = changes.where((begin >= since_ms) & f.col("ends_at").isNull())
-    return rows.orderBy(f.desc(f.col("jump") * days), "cause_group").limit(MOST_ROWS).collect()
+    rows = [
+        row
+        for row in changes[changes["ends_at"].isna()].to_dict("records")
+        if epoch_ms(row["begins_at"]) >= since_ms
+    ]
+    rows.sort(
+        key=lambda row: (
+            row["jump"] * (epoch_ms(row["begins_at"]) - seen.end_ms),
+            row["cause_group"],
+        )
+    )
+    return rows[:MOST_ROWS]
 
 
 def _first(lines: Sequence[str]) -> list[str]:
@@ -154,14 +172,14 @@ def _first(lines: Sequence[str]) -> list[str]:
     return [*lines[:MOST_LINES], *([f"and {more} more: see the tables below"] if more > 0 else [])]
 
 
-def _new_line(row: Row) -> str:
+def _new_line(row: _Row) -> str:
     return (
         f"New since {minute_text(row['first_at'])}: {_short(row['cause_group'])}: "
         f"{row['deaths']:,} deaths of {row['messages']:,} messages at {_places(row)}"
     )
 
 
-def _change_line(row: Row, markers: Sequence[Marker]) -> str:
+def _change_line(row: _Row, markers: Sequence[Marker]) -> str:
     verb = "More" if row["jump"] > 0 else "Fewer"
     earliest, latest = (epoch_ms(row[name]) for name in ("earliest_at", "latest_at"))
     return (
@@ -171,7 +189,7 @@ def _change_line(row: Row, markers: Sequence[Marker]) -> str:
     )
 
 
-def _return_line(row: Row) -> str:
+def _return_line(row: _Row) -> str:
     returns = row["deaths"] - row["messages"]
     return (
         f"{_short(row['cause_group'])}: {returns:,} re-sends failed, {row['messages']:,} messages "
@@ -179,7 +197,7 @@ def _return_line(row: Row) -> str:
     )
 
 
-def _advice(new: Sequence[Row], grown: Sequence[Row], most: Sequence[Row]) -> list[str]:
+def _advice(new: Sequence[_Row], grown: Sequence[_Row], most: Sequence[_Row]) -> list[str]:
     lines = []
     begun = [row["cause_group"] for row in (*new, *grown)]
     if begun:
@@ -196,7 +214,7 @@ def _advice(new: Sequence[Row], grown: Sequence[Row], most: Sequence[Row]) -> li
     return lines
 
 
-def _places(row: Row) -> str:
+def _places(row: _Row) -> str:
     return "one destination" if row["origins"] == 1 else f"{row['origins']:,} destinations"
 
 
@@ -205,10 +223,10 @@ def _short(text: str) -> str:
 
 
 def _plot_days(
-    report: Report, by_hour: DataFrame, chosen: Sequence[str], markers: Sequence[Marker]
+    report: Report, cells: DataFrame, chosen: Sequence[str], markers: Sequence[Marker]
 ) -> None:
     name = f.when(f.col("cause_group").isin(*chosen), f.col("cause_group")).otherwise(_OTHERS)
-    by_day = by_hour.withColumn("day", f.date_trunc("day", "hour"))
+    by_day = cells.withColumn("day", f.date_trunc("day", "hour"))
     days = by_day.groupBy("day").agg(f.count("*")).orderBy(f.desc("day")).limit(MOST_DAYS)
     rows = (
         by_day.join(f.broadcast(days.select("day")), "day", "inner")

@@ -10,14 +10,7 @@ from pyspark.sql import functions as f
 from amqsidecar.model.cause import GROUP_MAX
 from amqsidecar.pipeline import places
 from amqsidecar.pipeline.places import TEXTS_MAX, grouped_place
-from amqsidecar.pipeline.tables import (
-    CAUSE_EXAMPLES,
-    CAUSE_GROUPS,
-    CAUSE_TEXTS,
-    CAUSES_BY_DESTINATION,
-    CAUSES_BY_HOUR,
-    EVENTS,
-)
+from amqsidecar.pipeline.tables import CAUSE_GROUPS, EVENTS, EVERYWHERE
 
 NO_REASON: Final = "(no reason given)"
 """The group of messages without a cause of death from the broker."""
@@ -156,12 +149,25 @@ def count_cells(events: DataFrame) -> DataFrame:
     )
 
 
-def learn_groups(spark: SparkSession, cells: DataFrame) -> DataFrame:
+def read_merges(events: DataFrame) -> places.Merges:
+    """Return the groups of a history (`EVENTS`) that became parts of others."""
+    latest = f.max_by("cause_group", "at").alias("group"), f.unix_millis(f.max("at")).alias("at_ms")
+    merges = events.where(f.col("type") == "regrouped").groupBy(
+        f.coalesce(grouped_place(f.col("destination")), f.lit("")).alias("place"), "former_group"
+    )
+    return {
+        (row["place"], row["former_group"]): (row["at_ms"], row["group"])
+        for row in merges.agg(*latest).collect()
+    }
+
+
+def learn_groups(spark: SparkSession, cells: DataFrame, merges: places.Merges) -> DataFrame:
     """Return the group of each text at each destination, as the sidecar learns it (`CauseGroups`).
 
     Args:
         spark: the session.
         cells: see `count_cells`.
+        merges: see `read_merges`.
 
     Returns:
         `cause_text`, `origin` and `cause_group` (string, never null), for at most `TEXTS_MAX`
@@ -177,7 +183,7 @@ def learn_groups(spark: SparkSession, cells: DataFrame) -> DataFrame:
         .select("origin", "cause_text", "deaths", "first_ms")
         .collect()
     )
-    groups = places.learn_groups(map(tuple, texts))
+    groups = places.learn_groups(map(tuple, texts), merges)
     rows = ((text, origin, group) for (origin, text), group in groups.items())
     columns = list(zip(*rows, strict=True)) or [()] * len(_GROUPS_OF_TEXTS)
     # Why by Arrow: from rows Spark would make it in Python processes of its own.
@@ -211,71 +217,45 @@ def group_cells(cells: DataFrame, groups: DataFrame) -> DataFrame:
     )
 
 
-def causes_by_hour(cells: DataFrame) -> DataFrame:
-    """Return `CAUSES_BY_HOUR` of the cells of `group_cells`."""
-    return (
-        cells.groupBy("cause_group", "origin", "hour").agg(*_sums()).select(*CAUSES_BY_HOUR.names)
-    )
-
-
-def cause_texts(cells: DataFrame) -> DataFrame:
-    """Return `CAUSE_TEXTS` of the cells of `group_cells`."""
-    texts = cells.where(f.col("cause_text").isNotNull())
-    return texts.groupBy("cause_text", "cause_group").agg(*_sums()).select(*CAUSE_TEXTS.names)
-
-
-def cause_groups(by_hour: DataFrame, texts: DataFrame, seen: ComparedTimes) -> DataFrame:
-    """Return `CAUSE_GROUPS`.
+def cause_groups(cells: DataFrame, seen: ComparedTimes) -> DataFrame:
+    """Return `CAUSE_GROUPS`; a cause is new at a destination by its first death there.
 
     Args:
-        by_hour: `CAUSES_BY_HOUR`.
-        texts: `CAUSE_TEXTS`.
+        cells: see `group_cells`.
         seen: the times that are compared.
     """
-    origins = f.count_distinct(f.coalesce("origin", f.lit(""))).alias("origins")
-    groups = by_hour.groupBy("cause_group").agg(*_sums(), origins, *_trend_sums(seen))
-    text_counts = texts.groupBy("cause_group").agg(f.count("*").alias("texts"))
-    total = by_hour.agg(f.sum("deaths").alias("total"))
+    there = cells.withColumn("place", f.coalesce("origin", f.lit("")))
+    of_all = Window.partitionBy("origin").rowsBetween(
+        Window.unboundedPreceding, Window.unboundedFollowing
+    )
     return (
-        groups.alias("groups")
-        .join(
-            text_counts.alias("texts_of"),
-            f.col("groups.cause_group") == f.col("texts_of.cause_group"),
-            "left",
+        there.unionByName(there.withColumn("origin", f.lit(EVERYWHERE)))
+        .groupBy("cause_group", "origin")
+        .agg(
+            f.sum("deaths").alias("deaths"),
+            f.sum("messages").alias("messages"),
+            f.min("first_at").alias("first_at"),
+            f.max("last_at").alias("last_at"),
+            f.count_distinct("cause_text").alias("texts"),
+            f.count_distinct("place").alias("origins"),
+            *_trend_sums(seen),
         )
-        .crossJoin(f.broadcast(total))
-        .select("groups.*", f.coalesce("texts_of.texts", f.lit(0)).alias("texts"), "total")
+        .withColumn("total", f.sum("deaths").over(of_all))
         .select("*", *_trend(seen))
         .select(*CAUSE_GROUPS.names)
     )
 
 
-def causes_by_destination(by_hour: DataFrame, seen: ComparedTimes) -> DataFrame:
-    """Return `CAUSES_BY_DESTINATION`; a cause is new at a destination by its first death there.
-
-    Args:
-        by_hour: `CAUSES_BY_HOUR`.
-        seen: the times that are compared.
-    """
-    at_origin = Window.partitionBy("origin").rowsBetween(
-        Window.unboundedPreceding, Window.unboundedFollowing
-    )
-    return (
-        by_hour.groupBy("cause_group", "origin")
-        .agg(*_sums(), *_trend_sums(seen))
-        .withColumn("total", f.sum("deaths").over(at_origin))
-        .select("*", *_trend(seen))
-        .select(*CAUSES_BY_DESTINATION.names)
-    )
-
-
 def cause_examples(deaths: DataFrame, cells: DataFrame, count: int) -> DataFrame:
-    """Return `CAUSE_EXAMPLES`: the last deaths of the latest cells of each group.
+    """Return the last deaths of the latest cells of each group.
 
     Args:
         deaths: see `deaths_of`.
         cells: see `group_cells`.
         count: maximum examples per group.
+
+    Returns:
+        `cause_group`, `origin`, `at`, `stream`, `redelivery_id` and `cause`.
     """
     latest = Window.partitionBy("cause_group").orderBy(
         f.desc("last_at"), f.asc_nulls_first("origin"), f.asc_nulls_first("cause_text")
@@ -294,18 +274,11 @@ def cause_examples(deaths: DataFrame, cells: DataFrame, count: int) -> DataFrame
         .select("deaths.*", "wanted.cause_group")
         .groupBy("cause_group", *_CELL, "at")
         .agg(one_of_them.alias("example"))
-        .select("cause_group", "origin", "at", "example.*")
-        .select(*CAUSE_EXAMPLES.names)
+        .select(
+            *("cause_group", "origin", "at"),
+            *(f"example.{name}" for name in ("stream", "redelivery_id", "cause")),
+        )
     )
-
-
-def _sums() -> list[Column]:
-    return [
-        f.sum("deaths").alias("deaths"),
-        f.sum("messages").alias("messages"),
-        f.min("first_at").alias("first_at"),
-        f.max("last_at").alias("last_at"),
-    ]
 
 
 def _trend_sums(seen: ComparedTimes) -> list[Column]:

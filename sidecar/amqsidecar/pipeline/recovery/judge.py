@@ -39,17 +39,16 @@ NOTED, CONSUMED, QUEUED = (RENEWED + number for number in (1, 2, 3))
 SEND_OUTCOMES: Final = ("returned", "returned_later", "stayed", "open")
 MESSAGE_OUTCOMES: Final = (*ENDS, "recovered", "waiting", "too_young")
 HOURLY_OUTCOMES: Final = ("returned", "recovered")
-"""Of re-sends by hour, and by the consumer that had failed."""
+"""Of re-sends by hour and by the consumer that had failed."""
 OUTCOMES: Final = (
     *(("resend", outcome) for outcome in SEND_OUTCOMES),
     *(("message", outcome) for outcome in MESSAGE_OUTCOMES),
-    *((kind, outcome) for kind in ("hourly", "consumer") for outcome in HOURLY_OUTCOMES),
+    *(("hourly", outcome) for outcome in HOURLY_OUTCOMES),
 )
 """Kind and outcome of a row of counts, by number."""
 FIRST_MESSAGE: Final = len(SEND_OUTCOMES)
 """Place in `OUTCOMES` of the first of messages."""
 FIRST_HOURLY: Final = FIRST_MESSAGE + len(MESSAGE_OUTCOMES)
-FIRST_OF_CONSUMER: Final = FIRST_HOURLY + len(HOURLY_OUTCOMES)
 _HOUR_MS: Final = 3_600_000
 _RECOVERED, _WAITING, _TOO_YOUNG = (
     MESSAGE_OUTCOMES.index(one) for one in ("recovered", "waiting", "too_young")
@@ -86,10 +85,10 @@ KEYS: Final = (
 )
 SUMS: Final = ("messages", "negative_times", "implied_returns", "repeated_resends", "proved")
 COUNTS: Final = pyarrow.schema([(name, pyarrow.int64()) for name in (*KEYS, *SUMS)])
-"""`RECOVERY_COUNTS` in numbers, and re-sends once more by the hour (from the epoch).
+"""What all tables are made of: re-sends, messages, and re-sends once more by the hour.
 
-`target` is where a redirected message was sent, or the consumer that failed; else `NOTHING`. `what`
-is 2 * the place in `OUTCOMES`, plus 1 if left-truncated.
+`hour` counts from the epoch. `target` is where a redirected message was sent, or the consumer that
+failed; else `NOTHING`. `what` is 2 * the place in `OUTCOMES`, plus 1 if left-truncated.
 """
 
 
@@ -140,38 +139,16 @@ class _Rounds(NamedTuple):
         return rounds._replace(is_first=begins, is_last=np.append(begins, True)[1:])
 
 
-class Judged(NamedTuple):
-    """What became of messages, and which are settled.
-
-    A message is settled when no later end of the observation changes its counts: it has recovered
-    or ended, and all of its steps were observed for a horizon.
-
-    Attributes:
-        counts: `COUNTS`; a key may have several rows.
-        is_settled_count: of each row of `counts`, whether it is of a settled message.
-        is_settled_step: the same of each step.
-    """
-
-    counts: pyarrow.Table
-    is_settled_count: _Flags
-    is_settled_step: _Flags
-
-
 def count_lives(steps: pyarrow.Table, observed: ObservedStreams) -> pyarrow.Table:
     """Return `COUNTS` of messages: of each re-send, of each message, and of re-sends by hour.
 
     Args:
-        steps: `STEPS`, at least one; all steps of each message that has one, in any order.
+        steps: `STEPS`; all steps of each message that has one, in any order.
         observed: see there.
     """
-    return add_up(judge_lives(steps, observed).counts)
-
-
-def judge_lives(steps: pyarrow.Table, observed: ObservedStreams) -> Judged:
-    """Return what `count_lives` counts, and which messages are settled; see there."""
-    twin, division, steps = _divided(steps)
+    division, steps = _divided(steps)
     if not len(steps):
-        return Judged(COUNTS.empty_table(), np.empty(0, np.bool_), np.ones(len(twin), np.bool_))
+        return COUNTS.empty_table()
     order, life, message_of = _in_order(steps, division)
     rounds = _rounds(steps, order, life, observed)
     rounds, next_ms, has_next, is_next_death = _with_next(rounds)
@@ -183,7 +160,7 @@ def judge_lives(steps: pyarrow.Table, observed: ObservedStreams) -> Judged:
     is_returned = has_next & (return_ms <= seen_ms)
     stayed = ~is_returned & (seen_ms >= observed.horizon_ms)
     message = message_of[rounds.life[rounds.is_first]]
-    judged = _messages(rounds, message, is_send & stayed, is_send, observed)
+    is_counted, messages = _messages(rounds, message, is_send & stayed, is_send, observed)
     sends = {
         "origin": np.where(rounds.has_died, rounds.died_place, rounds.acted_place),
         "cause_group": rounds.cause,
@@ -203,44 +180,25 @@ def judge_lives(steps: pyarrow.Table, observed: ObservedStreams) -> Judged:
         "proved": stayed & rounds.is_consumed,
     }
     of_life = np.cumsum(rounds.is_first) - 1
-    chosen = is_send & judged.is_counted[of_life]
+    chosen = is_send & is_counted[of_life]
     # Why only these: of younger re-sends those that returned are known, the others are not.
     is_known = chosen & (seen_ms >= observed.horizon_ms)
     by_hour = {
         **{name: np.full(len(took_ms), NONE) for name in KEYS},
         **{name: np.zeros(len(took_ms), dtype=np.int64) for name in SUMS},
-        **{name: sends[name] for name in (*GROUP, "target", "messages", "proved")},
+        **{name: sends[name] for name in (*GROUP, "messages", "proved")},
+        "target": rounds.consumer,
         "hour": rounds.acted_ms // _HOUR_MS,
         "what": _what(FIRST_HOURLY + stayed, np.zeros(len(took_ms), dtype=np.bool_)),
     }
-    is_noted = is_known & (rounds.consumer != NOTHING)
-    by_consumer = {
-        **by_hour,
-        "target": rounds.consumer,
-        "hour": np.full(len(took_ms), NONE),
-        "what": by_hour["what"] + 2 * (FIRST_OF_CONSUMER - FIRST_HOURLY),
-    }
     rows = {
-        name: np.concatenate(
-            [
-                *(sends[name][chosen], by_hour[name][is_known]),
-                *(by_consumer[name][is_noted], judged.columns[name]),
-            ]
-        ).astype(np.int64)
+        name: np.concatenate([sends[name][chosen], by_hour[name][is_known], messages[name]]).astype(
+            np.int64
+        )
         for name in COUNTS.names
     }
     rows["after_ms"] = rounded_ms(rows["after_ms"])
-    # Why so at first: what has no round counts nothing, at any time.
-    is_settled = np.ones(int(message_of[-1]) + 1, dtype=np.bool_)
-    is_settled[message] = judged.is_closed
-    closed = judged.is_closed[of_life]
-    is_of_settled = np.concatenate(
-        [closed[chosen], closed[is_known], closed[is_noted], judged.is_closed[judged.is_row]]
-    )
-    of_kept = np.empty(len(order), dtype=np.bool_)
-    of_kept[order] = is_settled[message_of[life]]
-    of_steps = np.where(twin == NONE, True, of_kept[twin])
-    return Judged(pyarrow.table(rows, schema=COUNTS), is_of_settled, of_steps)
+    return add_up(pyarrow.table(rows, schema=COUNTS))
 
 
 def add_up(counts: pyarrow.Table) -> pyarrow.Table:
@@ -309,16 +267,14 @@ def _column(steps: pyarrow.Table, name: str) -> _Numbers:
 # Steps to lives
 
 
-def _divided(steps: pyarrow.Table) -> tuple[_Numbers, _Numbers, pyarrow.Table]:
+def _divided(steps: pyarrow.Table) -> tuple[_Numbers, pyarrow.Table]:
     """Divide messages into lives, and make the acts that begin further lives deaths of these.
 
     Such an act has the place, cause and consumer of the last death before it. Notes become part of
     deaths, proofs of sends. Acts of persons on messages that have not ended are left out.
 
     Returns:
-        Of each step, the place among those that are left of itself or of another of its message
-        (`NONE` = none is left); and of those that are left the number of the life, and themselves
-        with `_TOLD`.
+        Of the steps that are left, the number of the life, and themselves with `_TOLD`.
     """
     columns = {name: _column(steps, name) for name in STEPS.names}
     nothing = np.zeros(len(steps), dtype=np.int64)
@@ -327,7 +283,7 @@ def _divided(steps: pyarrow.Table) -> tuple[_Numbers, _Numbers, pyarrow.Table]:
     at_ms, act = np.divmod(columns["moment"], MOMENT_STEP)
     is_gone = is_act & (act >= RENEWED)
     if not is_gone.any():
-        return np.arange(len(act)), nothing, pyarrow.table(columns)
+        return nothing, pyarrow.table(columns)
     columns = {name: one.copy() for name, one in columns.items()}
     is_renewal, is_note = (is_act & (act == one) for one in (RENEWED, NOTED))
     is_send = is_act & (act < FIRST_END)
@@ -363,10 +319,7 @@ def _divided(steps: pyarrow.Table) -> tuple[_Numbers, _Numbers, pyarrow.Table]:
     columns["moment"][begun] -= RENEWED
     kept = ~is_gone
     kept[begun] = True
-    twin = np.where(kept, np.cumsum(kept) - 1, NONE)
-    of_message = np.maximum.reduceat(twin[rows], np.flatnonzero(begins))[np.cumsum(begins) - 1]
-    twin[rows] = np.where(kept[rows], twin[rows], of_message)
-    return twin, division[kept], pyarrow.table(columns).filter(kept)
+    return division[kept], pyarrow.table(columns).filter(kept)
 
 
 def _about(
@@ -518,32 +471,17 @@ def _with_next(rounds: _Rounds) -> tuple[_Rounds, _Numbers, _Flags, _Flags]:
 # Rounds to messages
 
 
-class _Judgement(NamedTuple):
-    """What became of messages.
-
-    Attributes:
-        columns: of `COUNTS`, a row per message that counts: of its last life.
-        is_row: of each life, whether it is that of such a row.
-        is_counted: of each life, whether its message counts.
-        is_closed: of each life, whether its message is settled.
-    """
-
-    columns: dict[str, _Numbers]
-    is_row: _Flags
-    is_counted: _Flags
-    is_closed: _Flags
-
-
 def _messages(
     rounds: _Rounds,
     message: _Numbers,
     recovers: _Flags,
     is_send: _Flags,
     observed: ObservedStreams,
-) -> _Judgement:
-    """Return what became of each message by its last life.
+) -> tuple[_Flags, dict[str, _Numbers]]:
+    """Return whether each life's message counts, and what became of these by their last lives.
 
-    A life is judged until one horizon before the end of the observation.
+    The latter as columns of `COUNTS`, a row per message. A life is judged until one horizon before
+    the end of the observation.
     Why not until the end: what was re-sent less than the horizon ago and has returned is known,
     what has not is open; who counts only the known counts too few recoveries.
     """
@@ -618,11 +556,4 @@ def _messages(
         "repeated_resends": nothing,
         "proved": (outcome == _RECOVERED) & rounds.is_consumed[recovery],
     }
-    is_open = (rounds.has_died & ~is_death_known) | (
-        rounds.has_acted & (rounds.acted_ms > rounds.acted_until_ms - horizon_ms)
-    )
-    is_settled = (outcome != _TOO_YOUNG) & (outcome != _WAITING)
-    is_settled &= ~np.logical_or.reduceat(is_open, starts)
-    is_closed = np.logical_and.reduceat(is_settled, np.flatnonzero(is_first_life))[of_message]
-    columns = {name: one[is_row] for name, one in columns.items()}
-    return _Judgement(columns, is_row, is_counted, is_closed)
+    return is_counted, {name: one[is_row] for name, one in columns.items()}

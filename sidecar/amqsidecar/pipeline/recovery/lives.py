@@ -5,6 +5,7 @@ each message together; `judge` counts them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from math import inf
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -15,7 +16,13 @@ from pyspark.sql.utils import is_remote
 
 from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.pipeline.places import learn_groups
-from amqsidecar.pipeline.recovery.judge import NONE, ObservedStreams, add_up, count_lives
+from amqsidecar.pipeline.recovery.judge import (
+    MOMENT_STEP,
+    NONE,
+    ObservedStreams,
+    add_up,
+    count_lives,
+)
 from amqsidecar.pipeline.recovery.packed import PACKED, pack
 from amqsidecar.pipeline.recovery.steps import (
     COLUMNS,
@@ -23,13 +30,13 @@ from amqsidecar.pipeline.recovery.steps import (
     SEEN_BUCKET,
     TEXT_COLUMNS,
     Seen,
+    SeenStream,
     buckets_of,
     divided,
     seen_in,
     text_number,
 )
 from amqsidecar.pipeline.sources.event_files import EventFile, in_tasks, read_batches
-from amqsidecar.pipeline.tables import RECOVERY_STREAMS, arrow_schema
 
 _CORES: Final = 8
 """Assumed where Spark Connect does not show the server's."""
@@ -39,13 +46,13 @@ class Survey(NamedTuple):
     """What a history holds beside its messages.
 
     Attributes:
-        streams: `RECOVERY_STREAMS`.
+        streams: by their names.
         ends_ms: the end of the observation of each stream by its number.
         texts: names of places, consumers and cause groups, by number.
         groups: by origin and cause group the number of the group that it is a part of.
     """
 
-    streams: pyarrow.Table
+    streams: Mapping[str, SeenStream]
     ends_ms: Mapping[int, int]
     texts: Mapping[int, str]
     groups: Mapping[tuple[int, int], int]
@@ -57,8 +64,6 @@ def read_steps(
     *,
     since_ms: int | None = None,
     until_ms: int | None = None,
-    keeps_later: bool = False,
-    keeps_ids: bool = False,
 ) -> DataFrame:
     """Return the steps of all messages, and what else the files hold: `steps.DIVIDED`.
 
@@ -67,18 +72,15 @@ def read_steps(
         files: of the history.
         since_ms: only events at or after this, in milliseconds since the epoch; None = all.
         until_ms: only events before this; None = all.
-        keeps_later: see `steps.divided`; `until_ms` leaves no event out then.
-        keeps_ids: see `steps.divided`.
     """
-    last_ms = None if keeps_later else until_ms
     tasks = in_tasks(files, _CORES if is_remote() else spark.sparkContext.defaultParallelism)
 
     def read(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         own = (
             one for batch in batches for task in batch.column(0).to_pylist() for one in tasks[task]
         )
-        events = read_batches(own, COLUMNS, TEXT_COLUMNS, since_ms=since_ms, until_ms=last_ms)
-        return divided(events, since_ms, until_ms, keeps_later=keeps_later, keeps_ids=keeps_ids)
+        events = read_batches(own, COLUMNS, TEXT_COLUMNS, since_ms=since_ms, until_ms=until_ms)
+        return divided(events, since_ms, until_ms)
 
     numbers = spark.range(0, len(tasks), 1, max(len(tasks), 1))
     return numbers.mapInArrow(read, DIVIDED)
@@ -109,30 +111,22 @@ def seen_of(read: DataFrame) -> Seen:
 
 def surveyed(seen: Seen, until_ms: int | None) -> Survey:
     """Return the streams and texts of what was seen; see `survey`."""
-    ends_us = {
-        name: one.last_us if until_ms is None else until_ms * 1_000
-        for name, one in sorted(seen.streams.items())
-    }
-    rows = [
-        {
-            "stream": name,
-            "events": seen.streams[name].events,
-            "unknown_types": seen.streams[name].unknown_types,
-            "first_at": seen.streams[name].first_us,
-            "last_at": seen.streams[name].last_us,
-            "observed_until": end_us,
-        }
-        for name, end_us in ends_us.items()
-    ]
     texts = {text_number(one): one for one in seen.texts}
-    groups = learn_groups(
-        (texts.get(place, ""), texts[cause], *counted)
-        for (place, cause), counted in seen.causes.items()
+    until_us = inf if until_ms is None else until_ms * 1_000
+    causes = (
+        (texts.get(place, ""), texts[cause], deaths, first_us)
+        for (place, cause), (deaths, first_us) in seen.causes.items()
+        if first_us < until_us
     )
+    merges = {group: merge for group, merge in seen.merges.items() if merge[0] < until_us}
+    groups = learn_groups(causes, merges)
     texts |= {text_number(one): one for one in groups.values()}
     return Survey(
-        streams=pyarrow.Table.from_pylist(rows, arrow_schema(RECOVERY_STREAMS)),
-        ends_ms={text_number(name): end_us // 1_000 for name, end_us in ends_us.items()},
+        streams=seen.streams,
+        ends_ms={
+            text_number(name): one.last_us // 1_000 if until_ms is None else until_ms
+            for name, one in seen.streams.items()
+        },
         texts=texts,
         groups={
             (place, cause): text_number(group)
@@ -144,7 +138,12 @@ def surveyed(seen: Seen, until_ms: int | None) -> Survey:
 
 
 def count_outcomes(
-    read: DataFrame, ends_ms: Mapping[int, int], *, horizon_ms: int, since_ms: int | None
+    read: DataFrame,
+    ends_ms: Mapping[int, int],
+    *,
+    horizon_ms: int,
+    since_ms: int | None,
+    until_ms: int | None,
 ) -> DataFrame:
     """Return the number of re-sends and of messages by outcome and by time to it.
 
@@ -155,25 +154,25 @@ def count_outcomes(
         ends_ms: see `Survey`.
         horizon_ms: time without a return after which a re-sent message counts as recovered.
         since_ms: only messages whose first death is in the history, at or after this; None = all.
+        until_ms: only steps before this; None = all.
 
     Returns:
         See `packed.pack`; a group may have several rows.
     """
-    observed = observed_streams(ends_ms, horizon_ms, since_ms)
+    ends = sorted(ends_ms.items())
+    numbers, ends_of = (np.array([one[at] for one in ends], dtype=np.int64) for at in (0, 1))
+    first_ms = NONE if since_ms is None else since_ms
+    observed = ObservedStreams(numbers, ends_of, horizon_ms, first_ms)
+
+    def inside(steps: pyarrow.Table) -> pyarrow.Table:
+        if until_ms is None:
+            return steps
+        return steps.filter(steps.column("moment").to_numpy() < until_ms * MOMENT_STEP)
 
     def count(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-        counts = [count_lives(steps, observed) for steps in buckets_of(batches)]
+        counts = [count_lives(inside(steps), observed) for steps in buckets_of(batches)]
         if counts:
             yield from pack(add_up(pyarrow.concat_tables(counts)))
 
     steps = read.where(f.col("bucket") != SEEN_BUCKET)
     return steps.repartition("bucket").mapInArrow(count, PACKED)
-
-
-def observed_streams(
-    ends_ms: Mapping[int, int], horizon_ms: int, since_ms: int | None
-) -> ObservedStreams:
-    """Return what `judge` has to know; see `count_outcomes`."""
-    ends = sorted(ends_ms.items())
-    numbers, ends_of = (np.array([one[at] for one in ends], dtype=np.int64) for at in (0, 1))
-    return ObservedStreams(numbers, ends_of, horizon_ms, NONE if since_ms is None else since_ms)

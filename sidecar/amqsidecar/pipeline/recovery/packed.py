@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow
 from pyarrow import parquet
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
 from amqsidecar.pipeline.recovery.judge import COUNTS, GROUP
@@ -67,23 +66,16 @@ def _offsets(values: pyarrow.Array) -> np.ndarray[tuple[int], np.dtype[np.int32]
     return np.frombuffer(buffer, np.int32, len(values) + 1, values.offset * 4)
 
 
-def name_table(
-    name: str, table: pyarrow.Table, schema: StructType
-) -> Iterator[pyarrow.RecordBatch]:
-    """Yield a table as `NAMED`; nothing, if it is empty."""
-    fields = arrow_schema(schema)
-    for start in range(0, len(table), _MOST_ROWS):
-        # Why cast: texts are numbers into a dictionary so far.
-        part = table.slice(start, _MOST_ROWS).cast(fields)
-        content = pyarrow.array([parquet_file(part)], pyarrow.binary())
-        yield pyarrow.RecordBatch.from_arrays(
-            [pyarrow.array([name]), content], ["table", "content"]
-        )
+def name_tables(tables: Mapping[str, pyarrow.Table]) -> pyarrow.RecordBatch:
+    """Return tables as `NAMED`."""
+    contents = [parquet_file(one) for one in tables.values()]
+    columns = [pyarrow.array(tables, pyarrow.string()), pyarrow.array(contents, pyarrow.binary())]
+    return pyarrow.RecordBatch.from_arrays(columns, ["table", "content"])
 
 
 def collected(named: DataFrame, schemas: Mapping[str, StructType]) -> dict[str, pyarrow.Table]:
-    """Return these tables of `NAMED`, in this process."""
-    rows = named.where(f.col("table").isin(*schemas)).toArrow()
+    """Return the tables of `NAMED`, in this process."""
+    rows = named.toArrow()
     parts: dict[str, list[pyarrow.Table]] = {name: [] for name in schemas}
     for name, content in zip(*(rows.column(one) for one in ("table", "content")), strict=True):
         parts[name.as_py()].append(parquet.read_table(pyarrow.BufferReader(content.as_buffer())))
@@ -91,13 +83,3 @@ def collected(named: DataFrame, schemas: Mapping[str, StructType]) -> dict[str, 
         name: pyarrow.concat_tables([arrow_schema(schema).empty_table(), *parts[name]])
         for name, schema in schemas.items()
     }
-
-
-def files_of(named: DataFrame, name: str, schema: StructType) -> Iterator[bytes]:
-    """Yield the files of one table of `NAMED`, at least one; one partition is here at a time."""
-    is_empty = True
-    for row in named.where(f.col("table") == name).select("content").toLocalIterator():
-        is_empty = False
-        yield bytes(row["content"])
-    if is_empty:
-        yield parquet_file(arrow_schema(schema).empty_table())

@@ -4,6 +4,7 @@ A message that was re-sent and did not return is the only sign of success, so th
 event of a survival analysis, and the end of the observation censors it.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,22 +12,20 @@ import structlog
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
-from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.pipeline.doubts import lacking_segments
 from amqsidecar.pipeline.markers import Marker
-from amqsidecar.pipeline.recovery.lives import Survey, count_outcomes, read_steps, survey
+from amqsidecar.pipeline.recovery.lives import count_outcomes, read_steps, survey
 from amqsidecar.pipeline.recovery.over_time import Periods
-from amqsidecar.pipeline.recovery.packed import collected, files_of
-from amqsidecar.pipeline.recovery.report import PlottedCurves, write_report
+from amqsidecar.pipeline.recovery.packed import collected
+from amqsidecar.pipeline.recovery.report import write_report
 from amqsidecar.pipeline.recovery.state import KeptState
-from amqsidecar.pipeline.recovery.tables import LARGE, SMALL, estimates, in_groups
+from amqsidecar.pipeline.recovery.tables import TABLES, estimates, in_groups, with_owners
 from amqsidecar.pipeline.results import Results, time_text
 from amqsidecar.pipeline.sources.event_files import find_files
 
 _HOUR_MS: Final = 3_600_000
 _CLOCKS_MS: Final = 3_600_000
 """Maximum difference of two sidecars' clocks when `--since` leaves out older events."""
-_TABLES: Final = ("recovery_streams", *LARGE, *SMALL)
 
 log = structlog.get_logger("amqsidecar.pipeline")
 
@@ -40,12 +39,13 @@ class RecoveryOptions:
         output_folder: where tables and the report are written.
         state: folder of what is kept for the next run, which reads only what is new; None = none.
         since_ms: only messages whose first death is known, at or after this; None = all.
-            Older events are not read.
+            Older events are not read without `state`.
         until_ms: the end of the observation; None = the latest event of each stream ends its own.
         horizon_ms: time without a return after which a re-sent message counts as recovered.
         confidence: of all bounds, between 0 and 1.
         min_messages: groups with fewer messages are in the tables but have no plots.
         period_days: of one row of `recovery_over_time`: 1, or 7 for weeks.
+        owners: of groups, by destination and cause group.
         markers: rollouts and incidents, for the report.
     """
 
@@ -58,6 +58,7 @@ class RecoveryOptions:
     confidence: float
     min_messages: int
     period_days: int
+    owners: Mapping[tuple[str, str], str]
     markers: tuple[Marker, ...]
 
 
@@ -70,63 +71,42 @@ def run_recovery(spark: SparkSession, options: RecoveryOptions) -> dict[str, obj
     Raises:
         ConfigError: the history can't be read.
     """
-    if options.state is not None and options.since_ms is not None:
-        raise ConfigError(
-            [Problem("--since", "does not go with --state, which holds all messages")]
-        )
-    results = Results(spark, options.output_folder, _TABLES)
-    if options.state is None:
-        return _run_whole(spark, options, results)
-    state = KeptState(spark, options.state, options.events, options.horizon_ms, options.until_ms)
-    return _run_unread(state, options, results)
-
-
-def _run_whole(
-    spark: SparkSession, options: RecoveryOptions, results: Results
-) -> dict[str, object]:
+    results = Results(options.output_folder, tuple(TABLES))
+    if options.state is not None:
+        state = KeptState(spark, options.state, options.events)
+        if state.is_current and results.are_of(f"{state.name} {options}"):
+            log.info("nothing_is_new", kept=options.output_folder)
+            return None
+        found = _write(options, results, state.advance())
+        results.name_source(f"{state.name} {options}")
+        return found
     # Why earlier: the first death of a message may bear the time of a clock that is ahead.
     since_ms = None if options.since_ms is None else options.since_ms - _CLOCKS_MS
     history = find_files(spark, options.events, since_ms=since_ms, until_ms=options.until_ms)
     read = read_steps(spark, history, since_ms=since_ms, until_ms=options.until_ms)
     # Why not in memory: Spark fills the heap with the steps of each task at once.
     read = read.persist(StorageLevel.DISK_ONLY)
-    surveyed = survey(read, options.until_ms)
-    counted = count_outcomes(
-        read, surveyed.ends_ms, horizon_ms=options.horizon_ms, since_ms=options.since_ms
-    )
-    found = _write(options, results, surveyed, counted)
+    found = _write(options, results, read)
     read.unpersist()
     return found
 
 
-def _run_unread(
-    state: KeptState, options: RecoveryOptions, results: Results
-) -> dict[str, object] | None:
-    if state.is_current and results.are_of(_source(state, options)):
-        log.info("nothing_is_new", kept=options.output_folder)
-        return None
-    found = _write(options, results, *state.advance())
-    results.name_source(_source(state, options))
-    return found
-
-
-def _write(
-    options: RecoveryOptions, results: Results, surveyed: Survey, counted: DataFrame
-) -> dict[str, object]:
-    results.write("recovery_streams", surveyed.streams)
+def _write(options: RecoveryOptions, results: Results, read: DataFrame) -> dict[str, object]:
+    surveyed = survey(read, options.until_ms)
+    counted = count_outcomes(
+        read,
+        surveyed.ends_ms,
+        horizon_ms=options.horizon_ms,
+        since_ms=options.since_ms,
+        until_ms=options.until_ms,
+    )
     latest_ms = max(surveyed.ends_ms.values(), default=0)
     periods = Periods(options.period_days, (latest_ms - options.horizon_ms) // _HOUR_MS)
     named = in_groups(counted, surveyed.groups)
-    estimated = estimates(named, surveyed.texts, options.confidence, periods)
-    estimated = estimated.persist(StorageLevel.MEMORY_AND_DISK)
-    tables = collected(estimated, SMALL)
+    tables = collected(estimates(named, surveyed.texts, options.confidence, periods), TABLES)
+    tables["recovery_summary"] = with_owners(tables["recovery_summary"], options.owners)
     for name, table in tables.items():
         results.write(name, table)
-    curves = PlottedCurves(tables["recovery_summary"], options.min_messages)
-    for name, schema in LARGE.items():
-        files = files_of(estimated, name, schema)
-        results.write_files(name, curves.seen(files) if name == "recovery_curve" else files)
-    estimated.unpersist()
     summary = write_report(
         results.report_path,
         [*lacking_segments(options.events)],
@@ -134,14 +114,9 @@ def _write(
         options.markers,
         streams=surveyed.streams,
         tables=tables,
-        curves=curves,
+        min_messages=options.min_messages,
     )
     return results.finish(summary)
-
-
-def _source(state: KeptState, options: RecoveryOptions) -> str:
-    """Return what tells the tables of two runs apart."""
-    return f"{state.run} {options}"
 
 
 def _facts(options: RecoveryOptions) -> dict[str, str]:

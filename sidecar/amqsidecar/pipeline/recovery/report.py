@@ -1,33 +1,35 @@
 """The report of the job `recovery`."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import altair
-import numpy as np
 import pandas
 import pyarrow
-import pyarrow.compute
-from pyarrow import parquet
 
 from amqsidecar.pipeline.changes import HOURS, ShareSeries, least_jump
 from amqsidecar.pipeline.doubts import lives_cut
 from amqsidecar.pipeline.markers import Marker, marker_layers, marker_points, near
-from amqsidecar.pipeline.recovery.judge import GIVEN_UP, GROUP
+from amqsidecar.pipeline.recovery.judge import ENDS, GIVEN_UP, GROUP
+from amqsidecar.pipeline.recovery.steps import SeenStream
 from amqsidecar.pipeline.recovery.tables import RESENDS
 from amqsidecar.pipeline.report import Report, percent
-from amqsidecar.pipeline.report_tables import MOST_LINES, doubt, given_up_line, show_frame
+from amqsidecar.pipeline.report_tables import (
+    MOST_LINES,
+    MOST_ROWS,
+    doubt,
+    given_up_line,
+    show_frame,
+)
 from amqsidecar.pipeline.results import begin_text, epoch_ms, minute_text
 
 MOST_GROUPS: Final = 6
 """In the plots: those that lose most."""
-MOST_ATTEMPTS: Final = 5
-"""In the plot of curves: the first."""
 RECENT_DAYS: Final = 7
 """How long before the latest change another may begin to be on the first screen."""
 _HOPELESS: Final = 0.05
 """Re-sends that recover less than this, with confidence, are not worth their load."""
-_POINTS_PER_DECADE: Final = 20
 _LABEL_LETTERS: Final = 48
 _LINE_LETTERS: Final = 100
 _COLOUR: Final = "#2f7fc1"
@@ -42,52 +44,15 @@ recovered.
 Bounds hold for each number by itself. Few messages have wide bounds."""
 
 
-class PlottedCurves:
-    """The curves of the groups that lose most, collected while the table is written.
-
-    Attributes:
-        groups: their rows of `RECOVERY_SUMMARY`.
-    """
-
-    def __init__(self, summary: pyarrow.Table, min_messages: int) -> None:
-        """Choose groups; those with fewer messages have no plots."""
-        self.groups = _worst(summary.to_pandas(integer_object_nulls=True), min_messages)
-        self._parts: list[pandas.DataFrame] = []
-
-    def seen(self, files: Iterable[bytes]) -> Iterator[bytes]:
-        """Yield the files of `RECOVERY_CURVE` again."""
-        for file in files:
-            self._parts.append(self._thinned(parquet.read_table(pyarrow.BufferReader(file))))
-            yield file
-
-    def rows(self) -> list[_Row]:
-        """Return points of the first re-sends of each group."""
-        return _rows(pandas.concat(self._parts, ignore_index=True))
-
-    def _thinned(self, curve: pyarrow.Table) -> pandas.DataFrame:
-        """Return the last point of each step of time; steps grow with time."""
-        is_chosen = pyarrow.compute.less_equal(curve["attempt"], MOST_ATTEMPTS)
-        for key in GROUP:
-            names = pyarrow.array([row[key] for row in self.groups], pyarrow.string())
-            is_chosen = pyarrow.compute.and_(
-                is_chosen, pyarrow.compute.is_in(curve[key], value_set=names)
-            )
-        chosen = pandas.DataFrame(self.groups, columns=GROUP)
-        points = curve.filter(is_chosen).to_pandas().merge(chosen, on=list(GROUP))
-        step = np.floor(np.log10(points["after_ms"] + 1.0) * _POINTS_PER_DECADE)
-        ordered = points.assign(step=step).sort_values("after_ms")
-        return ordered.drop_duplicates([*RESENDS, "step"], keep="last")
-
-
 def write_report(
     path: str,
     doubts: Sequence[str],
     facts: Mapping[str, str],
     markers: Sequence[Marker],
     *,
-    streams: pyarrow.Table,
+    streams: Mapping[str, SeenStream],
     tables: Mapping[str, pyarrow.Table],
-    curves: "PlottedCurves",
+    min_messages: int,
 ) -> dict[str, list[str]]:
     """Write the report of the job; return the lists of its first screen.
 
@@ -96,14 +61,14 @@ def write_report(
         doubts: what the history lacks.
         facts: what was read, and the options.
         markers: rollouts and incidents.
-        streams: `RECOVERY_STREAMS`.
-        tables: those of `SMALL`.
-        curves: those of the groups with plots.
+        streams: of the history.
+        tables: those of `tables.TABLES`.
+        min_messages: groups with fewer messages have no plots.
     """
     report = Report("Recovery", {})
     frames = {name: one.to_pandas(integer_object_nulls=True) for name, one in tables.items()}
     summary, changes = frames["recovery_summary"], frames["recovery_changes"]
-    groups = curves.groups
+    groups = _rows(_most_lost(summary[summary["messages"] >= min_messages]).head(MOST_GROUPS))
     ranked = [(row["origin"], row["cause_group"]) for row in groups]
     shares = _of(frames["recovery_by_message"], groups, (*GROUP, "attempts"))
     tries = _of(frames["recovery_by_attempt"], groups, RESENDS)
@@ -130,11 +95,6 @@ def write_report(
             "Re-sends taken together, from the first death",
             shares=(*_BOUNDS, "share_ended"),
         )
-    with report.folded("When messages return after a re-send"):
-        _plot_curves(report, curves.rows(), ranked)
-    with report.folded("Time to recovery"):
-        by_lost = _by_lost(frames["time_to_recovery"], summary, (*GROUP, "quantile"))
-        show_frame(report, by_lost, "From first death, over all messages", shares=("quantile",))
     with report.folded("Recovery over time, and all changes of it"):
         jumps = ("share_before", "share_recovered", "jump", "jump_low", "jump_high")
         ordered = _sorted(changes, ("begins_at",), GROUP)
@@ -143,6 +103,9 @@ def write_report(
         show_frame(report, ordered, "Re-sends of every number, by period", shares=_BOUNDS)
     with report.folded("What became of the messages"):
         show_frame(report, _most_lost(summary), "By the first death")
+    if summary["owner"].notna().any():
+        with report.folded("By the owner of the group"):
+            show_frame(report, _by_owner(summary), "Of all groups; – = nobody's", shares=("share",))
     noted = _sorted(frames["recovery_by_consumer"], ("resends",), (*GROUP, "consumer"))
     if len(noted):
         with report.folded("By the consumer that had failed"):
@@ -152,8 +115,12 @@ def write_report(
         rests = f"{proved:,} by the broker's counters, {recovered - proved:,} by the horizon"
         report.facts({**facts, "recovered messages": rests})
         report.text(_READING)
-        ordered = streams.to_pandas().sort_values("stream")
-        show_frame(report, ordered, "Streams of the history")
+        columns = ("stream", "events", "of unknown types", "first", "last")
+        rows = [
+            (name, one.events, one.unknown_types, *map(_moment, (one.first_us, one.last_us)))
+            for name, one in sorted(streams.items())
+        ]
+        report.table(columns, rows[:MOST_ROWS], "Streams of the history")
     report.write(path)
     return report.summary
 
@@ -173,8 +140,12 @@ def _unseen_text(by_period: pandas.DataFrame) -> str:
     return "The history is too short to see a change of the share of recovered re-sends."
 
 
-def _unknown(streams: pyarrow.Table) -> list[str]:
-    unknown = sum(streams["unknown_types"].to_pylist())
+def _moment(time_us: int) -> datetime:
+    return datetime.fromtimestamp(time_us / 1_000_000, UTC)
+
+
+def _unknown(streams: Mapping[str, SeenStream]) -> list[str]:
+    unknown = sum(one.unknown_types for one in streams.values())
     what = "events are of types that this version does not know, and were left alone."
     return [f"{unknown:,} {what}"] if unknown else []
 
@@ -199,14 +170,15 @@ def _most_lost(summary: pandas.DataFrame) -> pandas.DataFrame:
     return _sorted(lost, ("lost", "messages"), GROUP).drop(columns="lost")
 
 
-def _worst(summary: pandas.DataFrame, min_messages: int) -> list[_Row]:
-    enough = summary[summary["messages"] >= min_messages]
-    return _rows(_most_lost(enough).head(MOST_GROUPS))
-
-
 def _rows(table: pandas.DataFrame) -> list[_Row]:
     rows: list[_Row] = table.to_dict("records")
     return rows
+
+
+def _by_owner(summary: pandas.DataFrame) -> pandas.DataFrame:
+    columns = ["messages", "recovered", "proved", *ENDS, "waiting"]
+    found = summary.groupby("owner", dropna=False)[columns].sum().reset_index()
+    return found.assign(share=(found["recovered"] / found["messages"]).astype(float))
 
 
 def _by_lost(
@@ -300,20 +272,8 @@ def _plot_over_time(
         return
     first_ms, last_ms = points[0]["at"], points[-1]["at"] + _DAY_MS
     words = marker_points(markers, first_ms, last_ms)
-    base = altair.Chart().encode(
-        x=altair.X(
-            "at:T",
-            title=None,
-            scale=altair.Scale(type="utc"),
-            axis=altair.Axis(tickCount=4, format="%b %d"),
-        )
-    )
-    share = altair.Y("share:Q", title="share recovered", axis=altair.Axis(format="%"))
-    share = share.scale(domain=[0, 1])
-    layers = [
-        base.mark_rule(color=_COLOUR, strokeWidth=2.5, opacity=0.6).encode(y="low:Q", y2="high:Q"),
-        base.mark_line(color=_COLOUR, point=altair.OverlayMarkDef(size=25)).encode(y=share),
-    ]
+    axis = altair.Axis(tickCount=4, format="%b %d")
+    layers = _shares(altair.X("at:T", title=None, scale=altair.Scale(type="utc"), axis=axis))
     if words:
         # Why in each row of the data: a facet has one table.
         points += [
@@ -339,51 +299,22 @@ def _plot_attempts(report: Report, rows: Sequence[_Row], ranked: Sequence[tuple[
     if not points:
         report.text("No group has enough messages for a plot (--min-messages).")
         return
-    base = altair.Chart().encode(x=altair.X("re-sends:O", axis=altair.Axis(labelAngle=0)))
-    share = altair.Y("share:Q", title="share recovered", axis=altair.Axis(format="%"))
-    share = share.scale(domain=[0, 1])
-    bounds = base.mark_rule(color=_COLOUR, strokeWidth=2.5, opacity=0.6).encode(
-        y=altair.Y("low:Q"), y2="high:Q"
-    )
-    points_of = base.mark_point(filled=True, size=50).encode(y=share)
+    layers = _shares(altair.X("re-sends:O", axis=altair.Axis(labelAngle=0)))
     report.chart(
-        _facets(
-            [bounds, points_of],
-            "share of all messages that recover by at most this many re-sends",
-            points,
-        ),
+        _facets(layers, "share of all messages that recover by at most this many re-sends", points),
         "Share of messages recovered by at most this many re-sends, with bounds",
     )
 
 
-def _plot_curves(report: Report, rows: Sequence[_Row], ranked: Sequence[tuple[Any, Any]]) -> None:
-    points = [
-        _labelled(row, ranked)
-        | {"seconds": max(row["after_ms"], 1) / 1000, "re-send": str(row["attempt"])}
-        | {"share": row["share_away"], "low": row["low"], "high": row["high"]}
-        for row in sorted(rows, key=lambda row: row["after_ms"])
-    ]
-    if not points:
-        return
-    base = altair.Chart().encode(
-        x=altair.X(
-            "seconds:Q",
-            scale=altair.Scale(type="log"),
-            axis=altair.Axis(grid=False),
-            title="seconds after the re-send",
-        ),
-        color=altair.Color("re-send:N", legend=altair.Legend(symbolOpacity=1)),
-    )
-    band = base.mark_area(opacity=0.3, interpolate="step-after").encode(
-        y=altair.Y("low:Q"), y2="high:Q"
-    )
-    share = altair.Y("share:Q", title="share not returned", axis=altair.Axis(format="%"))
+def _shares(x: altair.X) -> list[altair.Chart]:
+    """Return layers with `share`, and its bounds `low` and `high`."""
+    base = altair.Chart().encode(x=x)
+    share = altair.Y("share:Q", title="share recovered", axis=altair.Axis(format="%"))
     share = share.scale(domain=[0, 1])
-    line = base.mark_line(interpolate="step-after").encode(y=share)
-    report.chart(
-        _facets([band, line], "share of re-sent messages that have not returned by then", points),
-        f"Share not returned by time after each of the first {MOST_ATTEMPTS} re-sends, with bounds",
-    )
+    return [
+        base.mark_rule(color=_COLOUR, strokeWidth=2.5, opacity=0.6).encode(y="low:Q", y2="high:Q"),
+        base.mark_line(color=_COLOUR, point=altair.OverlayMarkDef(size=25)).encode(y=share),
+    ]
 
 
 def _facets(

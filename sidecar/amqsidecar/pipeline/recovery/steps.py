@@ -6,6 +6,7 @@ hashes of its id.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
+from operator import itemgetter
 from typing import Final
 
 import msgspec
@@ -26,6 +27,7 @@ from amqsidecar.model.event import (
     OutcomeProved,
     Received,
     Redirected,
+    Regrouped,
     Resent,
     Restored,
     Retried,
@@ -48,6 +50,7 @@ DIVIDED: Final = "bucket int, content binary"
 SEEN_BUCKET: Final = -1
 TEXT_COLUMNS: Final = (
     *("stream", "type", "origin", "destination", "cause_group", "consumer", "outcome"),
+    "former_group",
 )
 COLUMNS: Final = (*TEXT_COLUMNS, "at", "died_at", "redelivery_id", "redelivery_count")
 """What is read of an event."""
@@ -87,6 +90,7 @@ _LEAST_STEPS: Final = 200_000
 _Numbers = NDArray[np.int64]
 _Words = NDArray[np.uint64]
 _Causes = dict[tuple[int, int], tuple[int, int]]
+_Merges = dict[tuple[str, str], tuple[int, str]]
 
 
 class SeenStream(msgspec.Struct, array_like=True):
@@ -114,50 +118,30 @@ class Seen(msgspec.Struct):
         streams: by their names.
         texts: all that have numbers.
         causes: by origin and cause the number of deaths and notes, and when the first was.
+        merges: see `places.Merges`; times in microseconds.
         problems: where and what, of a file that can't be read; then nothing else counts.
-        later: each event that is kept for a later end of the observation: its stream, whether its
-            type is unknown, and its time.
-        ids: of the messages of the steps, if asked for; 64 bits each.
     """
 
     streams: dict[str, SeenStream]
     texts: list[str]
     causes: _Causes = {}
+    merges: _Merges = {}
     problems: list[tuple[str, str]] = []
-    later: list[tuple[str, bool, int]] = []
-    ids: bytes = b""
 
-    def before(self, until_us: int | None) -> "Seen":
-        """Return the same with the events that are no longer later."""
-        seen = Seen(dict(self.streams), self.texts, self.causes, self.problems)
-        for one in self.later:
-            stream, is_unknown, at_us = one
-            if until_us is not None and at_us >= until_us:
-                seen.later.append(one)
-            else:
-                seen.add({stream: SeenStream(1, int(is_unknown), at_us, at_us)})
-        return seen
-
-    def add(self, other: Mapping[str, SeenStream]) -> None:
-        """Add streams."""
-        for name, stream in other.items():
+    def add(self, other: "Seen") -> None:
+        """Add streams, causes and merges; of a group the latest merge counts."""
+        for name, stream in other.streams.items():
             known = self.streams.get(name)
             self.streams[name] = stream if known is None else known.add(stream)
-
-    def add_causes(self, other: _Causes) -> None:
-        """Add causes."""
-        for place, (deaths, first_us) in other.items():
-            known, known_us = self.causes.get(place, (0, first_us))
-            self.causes[place] = known + deaths, min(known_us, first_us)
+        for place, (deaths, first_us) in other.causes.items():
+            counted, known_us = self.causes.get(place, (0, first_us))
+            self.causes[place] = counted + deaths, min(known_us, first_us)
+        for group, merge in other.merges.items():
+            self.merges[group] = max(self.merges.get(group, merge), merge)
 
 
 def divided(
-    batches: Iterable[pyarrow.RecordBatch],
-    since_ms: int | None,
-    until_ms: int | None,
-    *,
-    keeps_later: bool = False,
-    keeps_ids: bool = False,
+    batches: Iterable[pyarrow.RecordBatch], since_ms: int | None, until_ms: int | None
 ) -> Iterator[pyarrow.RecordBatch]:
     """Yield the steps of events as `DIVIDED`, and last what else was seen.
 
@@ -165,21 +149,15 @@ def divided(
         batches: of events, with `COLUMNS`.
         since_ms: only events at or after this, in milliseconds since the epoch; None = all.
         until_ms: only events before this; None = all.
-        keeps_later: whether steps at or after `until_ms` come, too, and `Seen` has these events.
-        keeps_ids: whether `Seen` has the ids.
     """
     seen = Seen({}, [])
     numbers = _TextNumbers()
     waiting: list[_Numbers] = []
     try:
         for batch in batches:
-            streams, causes, steps, later = _read(batch, numbers, since_ms, until_ms, keeps_later)
-            seen.add(streams)
-            seen.add_causes(causes)
-            seen.later += later
+            found, steps = _read(batch, numbers, since_ms, until_ms)
+            seen.add(found)
             waiting.append(steps)
-            if keeps_ids:
-                seen.ids += np.unique(steps[0]).tobytes()
             if sum(one.shape[1] for one in waiting) >= _LEAST_STEPS:
                 yield _in_buckets(waiting)
                 waiting = []
@@ -199,11 +177,8 @@ def seen_in(contents: Iterable[bytes]) -> Seen:
     texts: set[str] = set()
     for content in contents:
         one = msgspec.msgpack.decode(content, type=Seen)
-        whole.add(one.streams)
-        whole.add_causes(one.causes)
-        whole.later += one.later
+        whole.add(one)
         whole.problems += one.problems
-        whole.ids += one.ids
         texts.update(one.texts)
     whole.texts = sorted(texts)
     return whole
@@ -257,9 +232,8 @@ def _read(
     numbers: _TextNumbers,
     since_ms: int | None,
     until_ms: int | None,
-    keeps_later: bool,
-) -> tuple[dict[str, SeenStream], _Causes, _Numbers, list[tuple[str, bool, int]]]:
-    """Return the streams, causes, steps and later events; steps are the rows of a matrix."""
+) -> tuple[Seen, _Numbers]:
+    """Return what was seen, without texts, and steps, the rows of a matrix."""
     texts = {name: _encoded(batch.column(name)) for name in TEXT_COLUMNS}
     at_us = _microseconds(batch.column("at"))
     is_inside = np.ones(len(at_us), dtype=np.bool_)
@@ -272,14 +246,6 @@ def _read(
     is_unknown = np.array([one not in _KNOWN_TYPES for one in types])[type_codes]
     codes, names = texts["stream"]
     streams = _streams(codes, names, at_us, is_unknown, is_inside)
-    later = []
-    if keeps_later:
-        later = [
-            (str(names[codes[row]]), bool(is_unknown[row]), int(at_us[row]))
-            for row in np.flatnonzero(~is_inside)
-        ]
-        is_inside |= True
-
     ids = batch.column("redelivery_id").fill_null("")
     died_us = _microseconds(batch.column("died_at"))
     codes, names = texts["cause_group"]
@@ -321,7 +287,10 @@ def _read(
     causes = _causes(
         np.where(is_note, destination, origin)[is_named], cause[is_named], at_us[chosen][is_named]
     )
-    return streams, causes, steps, later
+    merges = _merges(
+        texts, at_us, is_inside & np.array([one == _tag(Regrouped) for one in types])[type_codes]
+    )
+    return Seen(streams, [], causes, merges), steps
 
 
 def _microseconds(times: pyarrow.Array) -> _Numbers:
@@ -341,6 +310,23 @@ def _causes(place: _Numbers, cause: _Numbers, at_us: _Numbers) -> _Causes:
         for where, of, deaths, first_us in zip(*rows, strict=True)
         if of != NOTHING
     }
+
+
+def _merges(
+    texts: Mapping[str, tuple[_Numbers, list[str | None]]],
+    at_us: _Numbers,
+    chosen: NDArray[np.bool_],
+) -> _Merges:
+    """Return `Seen.merges` of the chosen events."""
+    rows = np.flatnonzero(chosen)
+    names = ("destination", "former_group", "cause_group")
+    columns = [[texts[name][1][code] or "" for code in texts[name][0][rows]] for name in names]
+    found: _Merges = {}
+    for place, former, group, at in sorted(
+        zip(*columns, at_us[rows].tolist(), strict=True), key=itemgetter(3)
+    ):
+        found[grouped_name(place), former] = at, group
+    return found
 
 
 def _encoded(column: pyarrow.Array) -> tuple[_Numbers, list[str | None]]:

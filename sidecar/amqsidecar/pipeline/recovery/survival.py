@@ -3,7 +3,6 @@
 They work on counts per distinct time, so the cost does not depend on the number of messages.
 """
 
-from collections.abc import Sequence
 from statistics import NormalDist
 from typing import Final
 
@@ -96,28 +95,12 @@ def _bounds(
     return low, high
 
 
-def reached_at(curve: pandas.DataFrame, shares: Sequence[float]) -> pandas.DataFrame:
-    """Return when the incidence reaches each share, with confidence bounds of that time.
+def reached_at(curve: pandas.DataFrame, share: float) -> pandas.Series:
+    """Return by group when the incidence reaches a share; a group in which it never does lacks.
 
     Args:
         curve: `cumulative_incidence`.
-        shares: the quantiles.
-
-    Returns:
-        `group`, `quantile`, `after`, when the estimate reaches it, `earliest`, when the upper bound
-        does, `latest`, when the lower bound does; a missing value = never in the time observed.
+        share: such as 0.5.
     """
-    groups = pandas.Index(curve["group"].unique(), name="group")
-    frames = []
-    for quantile in shares:
-        found = {
-            name: _first(curve, of, quantile).reindex(groups)
-            for name, of in (("after", "share"), ("earliest", "high"), ("latest", "low"))
-        }
-        frames.append(pandas.DataFrame({"quantile": quantile, **found}).reset_index())
-    return pandas.concat(frames, ignore_index=True)
-
-
-def _first(curve: pandas.DataFrame, of: str, quantile: float) -> pandas.Series:
-    there = curve[curve[of] >= quantile - _TINY]
+    there = curve[curve["share"] >= share - _TINY]
     return there.groupby("group")["time"].min().astype("Int64")

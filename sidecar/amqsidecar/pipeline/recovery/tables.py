@@ -20,11 +20,11 @@ from amqsidecar.pipeline.recovery.judge import (
     ENDS,
     FIRST_HOURLY,
     FIRST_MESSAGE,
-    FIRST_OF_CONSUMER,
     GROUP,
     HOURLY_OUTCOMES,
     MESSAGE_OUTCOMES,
     NONE,
+    NOTHING,
     OUTCOMES,
     SEND_OUTCOMES,
     add_up,
@@ -36,45 +36,33 @@ from amqsidecar.pipeline.recovery.over_time import (
     over_time,
     with_bounds,
 )
-from amqsidecar.pipeline.recovery.packed import NAMED, name_table, unpack
+from amqsidecar.pipeline.recovery.packed import NAMED, name_tables, unpack
 from amqsidecar.pipeline.recovery.survival import FLOWS, cumulative_incidence, reached_at
 from amqsidecar.pipeline.tables import (
     RECOVERY_BY_ATTEMPT,
     RECOVERY_BY_CONSUMER,
     RECOVERY_BY_MESSAGE,
     RECOVERY_CHANGES,
-    RECOVERY_COUNTS,
-    RECOVERY_CURVE,
     RECOVERY_OVER_TIME,
     RECOVERY_SUMMARY,
-    TIME_TO_RECOVERY,
     arrow_schema,
 )
 
 RESENDS: Final = (*GROUP, "attempt")
-QUANTILES: Final = (0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
-"""Of the time to recovery."""
+_QUANTILES: Final = {"recovery_p50_ms": 0.5, "recovery_p90_ms": 0.9}
 
-SMALL: Final[Mapping[str, StructType]] = {
+TABLES: Final[Mapping[str, StructType]] = {
     "recovery_by_attempt": RECOVERY_BY_ATTEMPT,
     "recovery_by_message": RECOVERY_BY_MESSAGE,
     "recovery_by_consumer": RECOVERY_BY_CONSUMER,
-    "time_to_recovery": TIME_TO_RECOVERY,
     "recovery_summary": RECOVERY_SUMMARY,
     "recovery_over_time": RECOVERY_OVER_TIME,
     "recovery_changes": RECOVERY_CHANGES,
 }
-"""Tables with some rows per group, by name."""
-LARGE: Final[Mapping[str, StructType]] = {
-    "recovery_counts": RECOVERY_COUNTS,
-    "recovery_curve": RECOVERY_CURVE,
-}
-"""Tables with a row per distinct time."""
-TABLES: Final = {**LARGE, **SMALL}
+"""By name."""
 _TIME_BITS: Final = 42
 """Of a time in milliseconds: 139 years."""
 _MARKS: Final = ("negative_times", "implied_returns", "repeated_resends", "proved")
-_KINDS, _OUTCOMES = (pyarrow.array([one[at] for one in OUTCOMES]) for at in (0, 1))
 _HAPPENED: Final = [
     place
     for place, one in enumerate(OUTCOMES)
@@ -117,8 +105,7 @@ def estimates(
     def estimate(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         counts = add_up(unpack(batches))
         if len(counts):
-            for name, table in estimate_all(counts, texts, confidence, periods).items():
-                yield from name_table(name, table, TABLES[name])
+            yield name_tables(estimate_all(counts, texts, confidence, periods))
 
     return counted.repartition(*GROUP).mapInArrow(estimate, NAMED)
 
@@ -126,7 +113,7 @@ def estimates(
 def estimate_all(
     counts: pyarrow.Table, texts: Mapping[int, str], confidence: float, periods: Periods
 ) -> dict[str, pyarrow.Table]:
-    """Return all tables of some groups; their texts are dictionaries.
+    """Return all tables of some groups.
 
     Args:
         counts: `COUNTS`, at least one; all rows of each group that has one. A key may have several.
@@ -139,25 +126,18 @@ def estimate_all(
     numbers = {name: summed.column(name).to_numpy() for name in COUNTS.names if name not in GROUP}
     numbers["outcome"] = numbers["what"] // 2
     rows = pandas.DataFrame({**numbers, "group": group})
-    is_of_consumer = rows["outcome"] >= FIRST_OF_CONSUMER
-    is_hourly = (rows["outcome"] >= FIRST_HOURLY) & ~is_of_consumer
-    counted = rows[rows["outcome"] < FIRST_HOURLY]
-    is_resend = counted["outcome"] < FIRST_MESSAGE
-    resends, messages = counted[is_resend], counted[~is_resend]
-    by_hour = hourly_resends(rows[is_hourly])
-    curve = _curve(resends, confidence)
+    kind = np.searchsorted((FIRST_MESSAGE, FIRST_HOURLY), rows["outcome"], side="right")
+    resends, messages, hourly = (rows[kind == number] for number in range(3))
+    by_hour = hourly_resends(hourly)
     made = {
-        "recovery_curve": curve,
-        "recovery_by_attempt": _by_attempt(resends, curve),
+        "recovery_by_attempt": _by_attempt(resends, confidence),
         "recovery_by_message": _by_message(messages, confidence),
-        "recovery_by_consumer": _by_consumer(rows[is_of_consumer], texts, confidence),
-        "time_to_recovery": _times(messages, confidence),
-        "recovery_summary": _summary(messages, texts),
+        "recovery_by_consumer": _by_consumer(hourly, texts, confidence),
+        "recovery_summary": _summary(messages, texts, confidence),
         "recovery_over_time": over_time(by_hour, periods.days, confidence),
         "recovery_changes": changes(by_hour, periods.end_hour),
     }
-    tables = {name: _table(TABLES[name], frame, names) for name, frame in made.items()}
-    return {"recovery_counts": _counts(counted, names, texts), **tables}
+    return {name: _table(TABLES[name], frame, names) for name, frame in made.items()}
 
 
 def _groups(
@@ -169,71 +149,34 @@ def _groups(
     pairs, group = np.unique(origin * len(causes) + cause, return_inverse=True)
     parts = np.divmod(pairs, len(causes))
     names = [
-        pyarrow.DictionaryArray.from_arrays(
-            pyarrow.array(part.astype(np.int32)),
-            pyarrow.array([texts.get(int(one)) for one in numbers], pyarrow.string()),
-        )
+        pyarrow.array([texts.get(int(one)) for one in numbers[part]], pyarrow.string())
         for numbers, part in zip((origins, causes), parts, strict=True)
     ]
     return group, pyarrow.table(names, list(GROUP))
 
 
-def _counts(
-    rows: pandas.DataFrame, names: pyarrow.Table, texts: Mapping[int, str]
-) -> pyarrow.Table:
-    """Return `RECOVERY_COUNTS` of its numbers."""
-    outcome = pyarrow.array(rows["outcome"].astype("int32"))
-    columns = {
-        "kind": pyarrow.DictionaryArray.from_arrays(outcome, _KINDS),
-        "outcome": pyarrow.DictionaryArray.from_arrays(outcome, _OUTCOMES),
-        "left_truncated": pyarrow.array(rows["what"] % 2 == 1),
-        "target": pyarrow.array(rows["target"].map(texts), pyarrow.string(), from_pandas=True),
-        **_named(rows, names),
-    }
-    for name in set(RECOVERY_COUNTS.names).difference(columns):
-        numbers = rows[name].to_numpy()
-        columns[name] = pyarrow.array(numbers, mask=numbers == NONE)
-    return pyarrow.table([columns[name] for name in RECOVERY_COUNTS.names], RECOVERY_COUNTS.names)
-
-
 def _table(schema: StructType, frame: pandas.DataFrame, names: pyarrow.Table) -> pyarrow.Table:
-    """Return a table of numbers and times."""
-    named = _named(frame, names)
+    named = names.take(pyarrow.array(frame["group"], pyarrow.int64()))
+    fields = arrow_schema(schema)
     columns = [
-        named[one.name]
-        if one.name in named
+        named.column(one.name)
+        if one.name in GROUP
         else pyarrow.array(frame[one.name], one.type, from_pandas=True)
-        for one in arrow_schema(schema)
+        for one in fields
     ]
-    return pyarrow.table(columns, schema.names)
+    return pyarrow.table(columns, schema=fields)
 
 
-def _named(rows: pandas.DataFrame, names: pyarrow.Table) -> dict[str, pyarrow.ChunkedArray]:
-    named = names.take(pyarrow.array(rows["group"], pyarrow.int64()))
-    return {name: named.column(name) for name in GROUP}
-
-
-def _curve(resends: pandas.DataFrame, confidence: float) -> pandas.DataFrame:
-    """Return `RECOVERY_CURVE`."""
-    curve = _incidence(resends, ["group", "attempt"], 0, resends["after_ms"], confidence)
-    return curve.assign(
-        after_ms=curve["time"],
-        returned=curve["happened"],
-        open=curve["left"],
-        share_away=1 - curve["share"],
-        low=1 - curve["high"],
-        high=1 - curve["low"],
-    )
-
-
-def _by_attempt(resends: pandas.DataFrame, curve: pandas.DataFrame) -> pandas.DataFrame:
-    """Return `RECOVERY_BY_ATTEMPT`: the curve of each group at the horizon, and its counts.
+def _by_attempt(resends: pandas.DataFrame, confidence: float) -> pandas.DataFrame:
+    """Return `RECOVERY_BY_ATTEMPT`: who stayed away at the horizon, and counts.
 
     If no message was observed up to the horizon and some may still return, the share is unknown.
     Its bounds are then 0 and the upper bound at the last observed time.
     """
     keys = ["group", "attempt"]
-    last = curve.groupby(keys).last()[["share_away", "low", "high"]].reset_index()
+    curve = _incidence(resends, keys, 0, resends["after_ms"], confidence)
+    away = curve.assign(share_away=1 - curve["share"], low=1 - curve["high"], high=1 - curve["low"])
+    last = away.groupby(keys).last()[["share_away", "low", "high"]].reset_index()
     found = _tallied(resends, keys, 0, SEND_OUTCOMES).merge(last, on=keys)
     is_known = (found["stayed"] + found["returned_later"] > 0) | (found["open"] == 0)
     return found.assign(
@@ -265,24 +208,17 @@ def _by_consumer(
     rows: pandas.DataFrame, texts: Mapping[int, str], confidence: float
 ) -> pandas.DataFrame:
     """Return `RECOVERY_BY_CONSUMER`."""
-    tallied = _tallied(rows, ["group", "target"], FIRST_OF_CONSUMER, HOURLY_OUTCOMES)
+    noted = rows[rows["target"] != NOTHING]
+    tallied = _tallied(noted, ["group", "target"], FIRST_HOURLY, HOURLY_OUTCOMES)
     named = tallied.assign(
         consumer=tallied["target"].map(texts).astype("object"), resends=tallied["messages"]
     )
     return with_bounds(named, confidence)
 
 
-def _times(messages: pandas.DataFrame, confidence: float) -> pandas.DataFrame:
-    """Return `TIME_TO_RECOVERY`: recoveries after the first death, at `QUANTILES`."""
-    timed = messages[messages["after_ms"] != NONE]
-    curve = _incidence(timed, ["group"], 0, timed["after_ms"], confidence)
-    reached = reached_at(curve, QUANTILES)
-    return reached.rename(
-        columns={"after": "after_ms", "earliest": "earliest_ms", "latest": "latest_ms"}
-    )
-
-
-def _summary(messages: pandas.DataFrame, texts: Mapping[int, str]) -> pandas.DataFrame:
+def _summary(
+    messages: pandas.DataFrame, texts: Mapping[int, str], confidence: float
+) -> pandas.DataFrame:
     """Return `RECOVERY_SUMMARY`."""
     named = messages.assign(target=messages["target"].map(texts)).dropna(subset="target")
     counts = named.groupby(["group", "target"])["messages"].sum().sort_values(ascending=False)
@@ -291,7 +227,21 @@ def _summary(messages: pandas.DataFrame, texts: Mapping[int, str]) -> pandas.Dat
         targets.setdefault(group, []).append(f"{target} ({number:,})")
     tallied = _tallied(messages, ["group"], FIRST_MESSAGE, MESSAGE_OUTCOMES)
     joined = {group: ", ".join(found) for group, found in targets.items()}
-    return tallied.assign(redirected_to=tallied["group"].map(joined).astype("object"))
+    timed = messages[messages["after_ms"] != NONE]
+    curve = _incidence(timed, ["group"], 0, timed["after_ms"], confidence)
+    times = {
+        name: tallied["group"].map(reached_at(curve, share)) for name, share in _QUANTILES.items()
+    }
+    where = tallied["group"].map(joined).astype("object")
+    return tallied.assign(redirected_to=where, owner=None, **times)
+
+
+def with_owners(summary: pyarrow.Table, owners: Mapping[tuple[str, str], str]) -> pyarrow.Table:
+    """Return `RECOVERY_SUMMARY` with the owners of groups, by origin and cause group."""
+    groups = zip(*(summary.column(name).to_pylist() for name in GROUP), strict=True)
+    owner = pyarrow.array([owners.get((at or "", of or "")) for at, of in groups], pyarrow.string())
+    place = summary.schema.get_field_index("owner")
+    return summary.set_column(place, summary.schema.field(place), owner)
 
 
 def _tallied(

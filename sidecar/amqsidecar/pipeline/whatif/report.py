@@ -7,11 +7,17 @@ from typing import Any, Final
 
 import altair
 import pandas as pd
-from pyspark.sql import DataFrame, Row, Window
-from pyspark.sql import functions as f
+from pyspark.sql import Row
 
 from amqsidecar.pipeline.report import Report, percent
-from amqsidecar.pipeline.report_tables import MOST_LINES, MOST_ROWS, doubt, given_up_line, show_rows
+from amqsidecar.pipeline.report_tables import (
+    MOST_LINES,
+    MOST_ROWS,
+    doubt,
+    given_up_line,
+    show_frame,
+)
+from amqsidecar.pipeline.tables import EVERYWHERE, WHATIF_PROPOSALS
 from amqsidecar.pipeline.whatif.failure_model import FailureKind
 from amqsidecar.pipeline.whatif.policy import HISTORY
 from amqsidecar.pipeline.whatif.trials import LATER, Trial
@@ -20,6 +26,7 @@ MOST_POINTS: Final = 2000
 """Buckets in the plot of load."""
 
 MINUTE_MS: Final = 60_000
+_Forecast = Mapping[str, Any]
 
 _COLUMNS: Final = (
     "messages",
@@ -51,12 +58,11 @@ def write_report(
     facts: Mapping[str, str],
     unmatched: Sequence[tuple[str, str]],
     *,
-    policies: DataFrame,
-    destinations: DataFrame,
+    forecasts: Sequence[_Forecast],
     load: Sequence[Row],
     evidence: Sequence[Mapping[str, Any]],
     trials: Sequence[Trial],
-    proposals: DataFrame | None,
+    proposals: Sequence[Mapping[str, Any]] | None,
 ) -> dict[str, list[str]]:
     """Write the report of these tables; return the lists of its first screen.
 
@@ -65,15 +71,15 @@ def write_report(
         doubts: what the history lacks.
         facts: what was read, and the options.
         unmatched: pairs of a policy and an entry of it that matches no destination of history.
-        policies: `WHATIF_BY_POLICY`.
-        destinations: `WHATIF_BY_DESTINATION`.
+        forecasts: `WHATIF_BY_DESTINATION`.
         load: re-sends by policy and bucket, at most `MOST_POINTS`.
         evidence: of `tables.evidence_rows`.
         trials: those worth most first.
         proposals: `WHATIF_PROPOSALS`; None = there was no search.
     """
     report = Report("What other policies would have done", {})
-    rows = policies.orderBy(f.col("policy") != HISTORY, "policy").collect()
+    ordered = sorted(forecasts, key=lambda row: (row["policy"] != HISTORY, row["policy"]))
+    rows = [row for row in ordered if row["destination"] == EVERYWHERE]
     causes = evidence[:MOST_ROWS]
     report.points("What changes", _differences(rows), "No other policy was played.")
     report.points(
@@ -85,7 +91,7 @@ def write_report(
     report.points("What to do", advice, "Nothing: keep the policy.")
     doubt(report, [*doubts, *doubts_of(rows)])
     if rows:
-        _plot_policies(report, [row.asDict() for row in rows])
+        _plot_policies(report, rows)
     report.table(
         ["policy", *_COLUMNS],
         [(row["policy"], *_cells(row)) for row in rows],
@@ -99,12 +105,12 @@ def write_report(
     with report.folded("Re-sends over time"):
         _plot_load(report, load)
     with report.folded("Destinations, those that lose most first"):
-        _write_destinations(report, destinations)
+        _write_destinations(report, [row for row in ordered if row not in rows])
     if proposals is not None:
         with report.folded("The best setting of each destination"):
-            show_rows(
+            show_frame(
                 report,
-                proposals.orderBy("destination"),
+                pd.DataFrame(proposals, columns=WHATIF_PROPOSALS.names),
                 "Those written are in proposal/policy.yaml",
                 shares=("share", "share_lower", "share_upper", "history_share"),
             )
@@ -118,7 +124,7 @@ def write_report(
     return report.summary
 
 
-def _differences(rows: Sequence[Row]) -> list[str]:
+def _differences(rows: Sequence[_Forecast]) -> list[str]:
     """Return each policy's result beside history, the greatest share first."""
     history = [row for row in rows if row["policy"] == HISTORY]
     others = sorted(
@@ -150,7 +156,7 @@ def _reason_line(row: Mapping[str, Any]) -> str:
 
 
 def advice_of(
-    rows: Sequence[Row], trials: Sequence[Trial], unmatched: Sequence[tuple[str, str]]
+    rows: Sequence[_Forecast], trials: Sequence[Trial], unmatched: Sequence[tuple[str, str]]
 ) -> list[str]:
     """Return the conclusions that the numbers support; none from an unsupported forecast."""
     lines = []
@@ -176,7 +182,7 @@ def advice_of(
     return lines[:MOST_LINES]
 
 
-def doubts_of(rows: Sequence[Row]) -> list[str]:
+def doubts_of(rows: Sequence[_Forecast]) -> list[str]:
     """Return the forecasts that no model supports."""
     return [
         f"Do not rely on the forecast of {row['policy']}: no model explains the history."
@@ -206,18 +212,13 @@ def proposal_line(row: Mapping[str, Any]) -> str:
     )
 
 
-def _write_destinations(report: Report, destinations: DataFrame) -> None:
-    history = f.col("policy") == HISTORY
-    whole = Window.partitionBy("destination").rowsBetween(
-        Window.unboundedPreceding, Window.unboundedFollowing
-    )
-    lost = f.max(f.when(history, f.col("messages") - f.col("recovered_upper"))).over(whole)
-    shown = (
-        destinations.withColumn("lost", lost)
-        .orderBy(f.desc("lost"), f.desc("messages"), "destination", ~history)
-        .limit(MOST_ROWS)
-        .collect()
-    )
+def _write_destinations(report: Report, rows: Sequence[_Forecast]) -> None:
+    lost = {
+        row["destination"]: row["recovered_upper"] - row["messages"]
+        for row in rows
+        if row["policy"] == HISTORY
+    }
+    shown = sorted(rows, key=lambda row: (lost[row["destination"]], row["destination"]))[:MOST_ROWS]
     report.table(
         ["destination", "policy", *_COLUMNS],
         [(row["destination"], row["policy"], *_cells(row)) for row in shown],
@@ -225,7 +226,7 @@ def _write_destinations(report: Report, destinations: DataFrame) -> None:
     )
 
 
-def _cells(row: Row) -> tuple[object, ...]:
+def _cells(row: _Forecast) -> tuple[object, ...]:
     times = (row[f"recovery_{name}_ms"] for name in ("p50", "p90"))
     return (
         row["messages"],
@@ -237,7 +238,7 @@ def _cells(row: Row) -> tuple[object, ...]:
     )
 
 
-def share_text(row: Row) -> str:
+def share_text(row: _Forecast) -> str:
     """Return the share that recovers, for people; without an estimate where there is none."""
     doubt = "" if row["is_supported"] else "; no model explains the history: do not rely on it"
     if row["share"] is None:
@@ -249,7 +250,7 @@ def share_text(row: Row) -> str:
     return f"{share} ({lower} to {upper}){doubt}"
 
 
-def _span(row: Row, name: str) -> str:
+def _span(row: _Forecast, name: str) -> str:
     bounds = f"{row[f'{name}_lower']:,} to {row[f'{name}_upper']:,}"
     return bounds if row[name] is None else f"{row[name]:,.0f} ({bounds})"
 

@@ -6,14 +6,11 @@ from dataclasses import asdict
 from typing import Any, Final
 
 import pandas as pd
+import pyarrow as pa
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as f
-from pyspark.sql.types import StructType
 
-from amqsidecar.pipeline.tables import (
-    WHATIF_BY_DESTINATION,
-    WHATIF_BY_POLICY,
-)
+from amqsidecar.pipeline.tables import EVERYWHERE, WHATIF_BY_DESTINATION, arrow_schema
 from amqsidecar.pipeline.whatif.attempts import GroupKey, Usual
 from amqsidecar.pipeline.whatif.curve import EDGES_MS
 from amqsidecar.pipeline.whatif.ensemble import Ensemble
@@ -41,14 +38,22 @@ _MOST_DOUBTFUL: Final = 0.05
 """Of the messages, those that no model explains and that a policy treats in another way."""
 
 
-def by_policy(played: DataFrame, ensembles: Mapping[GroupKey, Ensemble]) -> DataFrame:
-    """Return `WHATIF_BY_POLICY` of `PLAYED`: the results of each policy."""
-    return _summarised(played, ensembles, WHATIF_BY_POLICY, "policy")
+def by_destination(played: DataFrame, ensembles: Mapping[GroupKey, Ensemble]) -> pa.Table:
+    """Return `WHATIF_BY_DESTINATION` of `PLAYED`: the results of each policy."""
+    schema = WHATIF_BY_DESTINATION
 
+    def summarise(key: tuple[Any, ...], frame: pd.DataFrame) -> pd.DataFrame:
+        row = {"policy": key[0], "destination": key[1], **_summary(frame, ensembles)}
+        return pd.DataFrame([row])[schema.names].astype({"share": float, "recovered": float})
 
-def by_destination(played: DataFrame, ensembles: Mapping[GroupKey, Ensemble]) -> DataFrame:
-    """Return `WHATIF_BY_DESTINATION` of `PLAYED`: the results of each policy by destination."""
-    return _summarised(played, ensembles, WHATIF_BY_DESTINATION, "policy", "destination")
+    places = f.explode(f.array("destination", f.lit(EVERYWHERE)))
+    summarised = (
+        played.where(f.col("measure") != RESENDS_AT)
+        .withColumn("place", places)
+        .groupBy("policy", "place")
+        .applyInPandas(summarise, schema)
+    )
+    return summarised.toArrow().cast(arrow_schema(schema))
 
 
 def load_over_time(played: DataFrame, most: int) -> list[Row]:
@@ -132,7 +137,7 @@ def judge(
     both = played.where(f.col("policy").isin(HISTORY, PROPOSAL))
     found = {
         (row["policy"], row["destination"]): row
-        for row in by_destination(both, ensembles).collect()
+        for row in by_destination(both, ensembles).to_pylist()
     }
     judged = []
     for row in rows:
@@ -163,21 +168,6 @@ def _rests_on(destination: str, ensembles: Mapping[GroupKey, Ensemble]) -> str:
         for kind in FailureKind
     }
     return ", ".join(f"{kind} {weight:.0%}" for kind, weight in weights.items() if weight)
-
-
-def _summarised(
-    played: DataFrame, ensembles: Mapping[GroupKey, Ensemble], schema: StructType, *keys: str
-) -> DataFrame:
-    def summarise(key: tuple[Any, ...], frame: pd.DataFrame) -> pd.DataFrame:
-        row = {**dict(zip(keys, key, strict=True)), **_summary(frame, ensembles)}
-        return pd.DataFrame([row])[schema.names].astype({"share": float, "recovered": float})
-
-    return (
-        played.where(f.col("measure") != RESENDS_AT)
-        .groupBy(*keys)
-        .applyInPandas(summarise, schema)
-        .select(*schema.names)
-    )
 
 
 def _summary(

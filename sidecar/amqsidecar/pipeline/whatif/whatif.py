@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, fields
 from datetime import UTC
 from typing import Any, Final
 
+import pyarrow
 import structlog
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -16,7 +17,7 @@ from amqsidecar.pipeline.doubts import lacking_segments
 from amqsidecar.pipeline.results import Results, time_text
 from amqsidecar.pipeline.sources.events import read_events
 from amqsidecar.pipeline.sources.output_files import write_file
-from amqsidecar.pipeline.tables import WHATIF_PROPOSALS
+from amqsidecar.pipeline.tables import EVERYWHERE, WHATIF_PROPOSALS, arrow_schema
 from amqsidecar.pipeline.whatif.attempts import GroupKey, Usual
 from amqsidecar.pipeline.whatif.courses import (
     PlannedCourse,
@@ -49,7 +50,6 @@ from amqsidecar.pipeline.whatif.report import MOST_POINTS, proposal_line, write_
 from amqsidecar.pipeline.whatif.search import Rule, make_grid
 from amqsidecar.pipeline.whatif.tables import (
     by_destination,
-    by_policy,
     evidence_rows,
     judge,
     load_over_time,
@@ -61,11 +61,7 @@ from amqsidecar.plugin_loader import load_plugins
 from amqsidecar.policy_source.load import compile_policy
 from amqsidecar.policy_source.yaml_writer import write_helm_values, write_yaml
 
-_TABLES: Final = (
-    "whatif_by_policy",
-    "whatif_by_destination",
-    "whatif_proposals",
-)
+_TABLES: Final = ("whatif_by_destination", "whatif_proposals")
 _JSON: Final = "whatif.json"
 _PROPOSAL_FOLDER: Final = "proposal"
 
@@ -113,7 +109,7 @@ def run_whatif(spark: SparkSession, options: WhatifOptions) -> dict[str, object]
     Raises:
         ConfigError: a policy can't be loaded, or the history can't be read; nothing is written.
     """
-    results = Results(spark, options.output_folder, (*_TABLES, _JSON, _PROPOSAL_FOLDER))
+    results = Results(options.output_folder, (*_TABLES, _JSON, _PROPOSAL_FOLDER))
     plugins = load_plugins()
     candidates = load_candidates(options.policies, plugins)
     asks = any(one.asks for one in candidates)
@@ -145,30 +141,26 @@ def run_whatif(spark: SparkSession, options: WhatifOptions) -> dict[str, object]
     courses = with_courses(counted, planner, asks=asks)
     play = _replay_of(read_courses(courses, planner), seen, ensembles, usual, options)
     played = whole = replay(courses, play).persist()
-    proposals = None
     if options.search is not None:
         rows = judge(rows, ensembles, played)
         written = [row for row in rows if row["is_written"]]
         played = _as_written(played, base.name, [row["destination"] for row in written])
         candidates = [one for one in candidates if one.name != PROPOSAL]
         candidates += _proposal(base, written, plugins)
-        proposals = results.keep(
-            "whatif_proposals",
-            spark.createDataFrame(
-                [tuple(row[name] for name in WHATIF_PROPOSALS.names) for row in rows],
-                WHATIF_PROPOSALS,
-            ),
-        )
+        schema = arrow_schema(WHATIF_PROPOSALS)
+        results.write("whatif_proposals", pyarrow.Table.from_pylist(rows, schema))
         _write_proposal(options.output_folder, base, rows, plugins)
     unmatched = _log_unmatched(candidates, usual)
-    policies = results.keep("whatif_by_policy", by_policy(played, ensembles))
+    forecasts = by_destination(played, ensembles)
+    results.write("whatif_by_destination", forecasts)
+    shown = forecasts.to_pylist()
     evidence = evidence_rows(ensembles)
     trials = trials_of(
         ensembles, usual, least_messages=options.least_messages, horizon_ms=options.horizon_ms
     )
     load = load_over_time(played, MOST_POINTS)
     document = {
-        "policies": [row.asDict() for row in policies.collect()],
+        "policies": [row for row in shown if row["destination"] == EVERYWHERE],
         "load": [row.asDict() | {"at": row["at"].astimezone(UTC).isoformat()} for row in load],
         "evidence": evidence,
         "trials": [asdict(one) for one in trials],
@@ -190,12 +182,11 @@ def run_whatif(spark: SparkSession, options: WhatifOptions) -> dict[str, object]
         [*lacking_segments(options.events), *left_out],
         _facts(options, counts.get(None, 0), _log_unknown(counted, candidates)),
         unmatched,
-        policies=policies,
-        destinations=results.keep("whatif_by_destination", by_destination(played, ensembles)),
+        forecasts=shown,
         load=load,
         evidence=evidence,
         trials=trials,
-        proposals=proposals,
+        proposals=None if options.search is None else rows,
     )
     for frame in (whole, seen, messages):
         frame.unpersist()
