@@ -206,12 +206,6 @@ def find_changes(
 def least_jump(events: float, chances: float, kind: SeriesKind, hours: int) -> float:
     """Return the least change of a level that would be seen if it came in the middle.
 
-    Args:
-        events: of the whole series.
-        chances: as many.
-        kind: a rate or a share.
-        hours: of the series.
-
     Returns:
         Events per chance; infinity = none would be seen.
     """

@@ -6,11 +6,7 @@ from amqsidecar.pipeline.sources.journal_files import cover, folder_of, list_str
 
 
 def lacking_segments(path: str) -> Iterator[str]:
-    """Yield what a journal lacks; nothing of a table, in which `ingest` leaves no gap unseen.
-
-    Args:
-        path: of the history; it can be read.
-    """
+    """Yield what a journal lacks; nothing of a table, in which `ingest` leaves no gap unseen."""
     system, root, _ = folder_of(path)
     if system.exists(f"{root}/_SUCCESS") or system.exists(f"{root}/_spark_metadata"):
         return

@@ -81,14 +81,7 @@ def near(markers: Sequence[Marker], earliest_ms: int, latest_ms: int) -> str:
 def marked(
     chart: altair.Chart, markers: Sequence[Marker], first_ms: int, last_ms: int
 ) -> altair.TopLevelMixin:
-    """Return a plot over time with a dashed line for each marker between two times.
-
-    Args:
-        chart: its x axis is a time.
-        markers: what happened.
-        first_ms: begin of the axis, since the epoch.
-        last_ms: its end.
-    """
+    """Return a plot over time with a dashed line for each marker between two times."""
     points = marker_points(markers, first_ms, last_ms)
     data = altair.InlineData(values=points)
     layers = [one.properties(data=data) for one in marker_layers()] if points else []

@@ -41,12 +41,7 @@ _US: Final = 1_000
 
 
 def cause_changes(cells: DataFrame, seen: ComparedTimes) -> pyarrow.Table:
-    """Return `CAUSE_CHANGES`.
-
-    Args:
-        cells: see `group_cells`.
-        seen: from when to when the history reaches.
-    """
+    """Return `CAUSE_CHANGES`."""
     most = (
         cells.groupBy("cause_group")
         .agg(f.sum("deaths").alias("all_deaths"))

@@ -50,19 +50,7 @@ def write_report(
     cells: DataFrame,
     examples: DataFrame,
 ) -> dict[str, list[str]]:
-    """Write the report of the job; return the lists of its first screen.
-
-    Args:
-        path: see `Report.write`.
-        facts: what was read, and the options.
-        doubts: what the history lacks.
-        seen: the times that are compared.
-        markers: rollouts and incidents.
-        groups: `CAUSE_GROUPS`.
-        changes: `CAUSE_CHANGES`.
-        cells: see `tables.group_cells`.
-        examples: see `tables.cause_examples`.
-    """
+    """Write the report of the job; return the lists of its first screen."""
     report = Report("Causes", {})
     frame = groups.to_pandas(integer_object_nulls=True)
     frame["returns"] = frame["deaths"] - frame["messages"]

@@ -75,11 +75,7 @@ def observation(
 
 
 def name_by_notes(events: DataFrame) -> DataFrame:
-    """Return a history whose deaths have the causes of notes that came after them.
-
-    Args:
-        events: the history, as `EVENTS`.
-    """
+    """Return a history whose deaths have the causes of notes that came after them."""
     is_death = f.col("type").isin(*_DEATHS)
     notes = (
         events.where((f.col("type") == "explained") & f.col("cause_group").isNotNull())
@@ -99,9 +95,6 @@ def name_by_notes(events: DataFrame) -> DataFrame:
 
 def in_cells(events: DataFrame) -> DataFrame:
     """Return events with the columns that identify cells.
-
-    Args:
-        events: the history, as `EVENTS`.
 
     Returns:
         One row per event. Cells: `is_death` (boolean), `cause_text` (string, null = none),
@@ -134,9 +127,6 @@ def count_cells(events: DataFrame) -> DataFrame:
 
     The shuffle has one row per task and cell, whatever the skew.
 
-    Args:
-        events: see `in_cells`.
-
     Returns:
         The columns of cells (see `in_cells`), `deaths` (bigint: events of the cell), `messages`
         (bigint: first deaths among them), `first_at` and `last_at` (timestamp).
@@ -163,11 +153,6 @@ def read_merges(events: DataFrame) -> places.Merges:
 
 def learn_groups(spark: SparkSession, cells: DataFrame, merges: places.Merges) -> DataFrame:
     """Return the group of each text at each destination, as the sidecar learns it (`CauseGroups`).
-
-    Args:
-        spark: the session.
-        cells: see `count_cells`.
-        merges: see `read_merges`.
 
     Returns:
         `cause_text`, `origin` and `cause_group` (string, never null), for at most `TEXTS_MAX`
@@ -218,12 +203,7 @@ def group_cells(cells: DataFrame, groups: DataFrame) -> DataFrame:
 
 
 def cause_groups(cells: DataFrame, seen: ComparedTimes) -> DataFrame:
-    """Return `CAUSE_GROUPS`; a cause is new at a destination by its first death there.
-
-    Args:
-        cells: see `group_cells`.
-        seen: the times that are compared.
-    """
+    """Return `CAUSE_GROUPS`; a cause is new at a destination by its first death there."""
     there = cells.withColumn("place", f.coalesce("origin", f.lit("")))
     of_all = Window.partitionBy("origin").rowsBetween(
         Window.unboundedPreceding, Window.unboundedFollowing

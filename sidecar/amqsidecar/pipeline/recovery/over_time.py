@@ -30,12 +30,7 @@ class Periods(NamedTuple):
 
 
 def hourly_resends(rows: pandas.DataFrame) -> pandas.DataFrame:
-    """Return `group`, `hour` (from the epoch), `resends` and `recovered`, in order.
-
-    Args:
-        rows: counts of re-sends by hour: `group`, `hour`, `outcome` (place in `OUTCOMES`) and
-            `messages`.
-    """
+    """Return `group`, `hour` (from the epoch), `resends` and `recovered`, in order."""
     counted = rows.assign(
         resends=rows["messages"],
         recovered=rows["messages"].where(rows["outcome"] == _RECOVERED, 0),
@@ -44,13 +39,7 @@ def hourly_resends(rows: pandas.DataFrame) -> pandas.DataFrame:
 
 
 def over_time(hourly: pandas.DataFrame, days: int, confidence: float) -> pandas.DataFrame:
-    """Return `RECOVERY_OVER_TIME` of `hourly_resends`, with Wilson's bounds.
-
-    Args:
-        hourly: see there.
-        days: of one period.
-        confidence: of the bounds.
-    """
+    """Return `RECOVERY_OVER_TIME` of `hourly_resends`, with Wilson's bounds."""
     day = hourly["hour"] // HOURS_OF_A_DAY
     offset = _FIRST_MONDAY if days > 1 else 0
     begins = (day - offset) // days * days + offset
@@ -73,12 +62,7 @@ def with_bounds(found: pandas.DataFrame, confidence: float) -> pandas.DataFrame:
 
 
 def changes(hourly: pandas.DataFrame, end_hour: int) -> pandas.DataFrame:
-    """Return `RECOVERY_CHANGES` of groups of at least `LEAST_RESENDS` re-sends.
-
-    Args:
-        hourly: `hourly_resends`.
-        end_hour: see `Periods`.
-    """
+    """Return `RECOVERY_CHANGES` of groups of at least `LEAST_RESENDS` re-sends."""
     rows = []
     for group, part in hourly.groupby("group"):
         if part["resends"].sum() < LEAST_RESENDS:

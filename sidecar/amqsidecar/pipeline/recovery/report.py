@@ -54,17 +54,7 @@ def write_report(
     tables: Mapping[str, pyarrow.Table],
     min_messages: int,
 ) -> dict[str, list[str]]:
-    """Write the report of the job; return the lists of its first screen.
-
-    Args:
-        path: see `Report.write`.
-        doubts: what the history lacks.
-        facts: what was read, and the options.
-        markers: rollouts and incidents.
-        streams: of the history.
-        tables: those of `tables.TABLES`.
-        min_messages: groups with fewer messages have no plots.
-    """
+    """Write the report of the job; return the lists of its first screen."""
     report = Report("Recovery", {})
     frames = {name: one.to_pandas(integer_object_nulls=True) for name, one in tables.items()}
     summary, changes = frames["recovery_summary"], frames["recovery_changes"]

@@ -96,11 +96,6 @@ def _bounds(
 
 
 def reached_at(curve: pandas.DataFrame, share: float) -> pandas.Series:
-    """Return by group when the incidence reaches a share; a group in which it never does lacks.
-
-    Args:
-        curve: `cumulative_incidence`.
-        share: such as 0.5.
-    """
+    """Return by group when the incidence reaches a share; a group in which it never does lacks."""
     there = curve[curve["share"] >= share - _TINY]
     return there.groupby("group")["time"].min().astype("Int64")

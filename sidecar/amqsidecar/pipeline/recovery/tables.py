@@ -72,12 +72,7 @@ _COMPETED: Final = [OUTCOMES.index(("message", one)) for one in ENDS]
 
 
 def in_groups(counted: DataFrame, groups: Mapping[tuple[int, int], int]) -> DataFrame:
-    """Return `packed.PACKED` with the numbers of groups in place of those of parts of them.
-
-    Args:
-        counted: `packed.PACKED`.
-        groups: see `lives.Survey`.
-    """
+    """Return `packed.PACKED` with the numbers of groups in place of those of parts of them."""
     if not groups:
         return counted
     rows = [(origin, cause, group) for (origin, cause), group in groups.items()]
@@ -93,14 +88,7 @@ def in_groups(counted: DataFrame, groups: Mapping[tuple[int, int], int]) -> Data
 def estimates(
     counted: DataFrame, texts: Mapping[int, str], confidence: float, periods: Periods
 ) -> DataFrame:
-    """Return the rows of all tables, from one pass over the counts: `packed.NAMED`.
-
-    Args:
-        counted: `packed.PACKED`.
-        texts: see `lives.Survey`.
-        confidence: of the bounds, between 0 and 1.
-        periods: how re-sends are divided by time.
-    """
+    """Return the rows of all tables, from one pass over the counts: `packed.NAMED`."""
 
     def estimate(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         counts = add_up(unpack(batches))
@@ -247,14 +235,7 @@ def with_owners(summary: pyarrow.Table, owners: Mapping[tuple[str, str], str]) -
 def _tallied(
     rows: pandas.DataFrame, keys: list[str], first: int, outcomes: Sequence[str]
 ) -> pandas.DataFrame:
-    """Return the number of messages by keys: all, by outcome, left-truncated, and the marks.
-
-    Args:
-        rows: counts of one kind.
-        keys: what to count by.
-        first: number of the first of `outcomes`.
-        outcomes: those of this kind.
-    """
+    """Return the number of messages by keys: all, by outcome, left-truncated, and the marks."""
     messages = rows["messages"]
     tallies = {
         name: messages.where(rows["outcome"] == number, 0)
@@ -272,15 +253,7 @@ def _incidence(
     exit_: pandas.Series,
     confidence: float,
 ) -> pandas.DataFrame:
-    """Return `survival.cumulative_incidence` of counted rows, by `keys` in place of `group`.
-
-    Args:
-        rows: counts of one kind.
-        keys: columns that name a curve.
-        entry: when they come under observation.
-        exit_: when their outcome is known.
-        confidence: of the bounds.
-    """
+    """Return `survival.cumulative_incidence` of counted rows, by `keys` in place of `group`."""
     numbered = rows.groupby(keys, sort=False).ngroup()
     named = rows[keys].assign(curve=numbered).drop_duplicates("curve").set_index("curve")
     messages = rows["messages"]

@@ -59,12 +59,6 @@ def find_files(
     Days of a table that lie outside of the times are left out. A file of a journal is checked when
     it is read.
 
-    Args:
-        spark: the session.
-        path: see `read_events`.
-        since_ms: only events at or after this, in milliseconds since the epoch; None = all.
-        until_ms: only events before this; None = all.
-
     Raises:
         ConfigError: it is neither.
     """

@@ -65,14 +65,7 @@ def useful(filters: Iterable[Filter]) -> tuple[Filter, ...]:
 
 
 def may_hold(filters: Sequence[Any], column: str, low: Any, high: Any) -> bool:
-    """Return whether rows whose values of a column lie within bounds can pass these filters.
-
-    Args:
-        filters: see `useful`; all must be passed.
-        column: its name.
-        low: the smallest value.
-        high: the largest value.
-    """
+    """Return whether rows whose values of a column lie within bounds can pass these filters."""
     own = (one for one in filters if one.attribute == (column,))
     return all(_REACHES[type(one)](one.value, low, high) for one in own)
 

@@ -191,10 +191,6 @@ def cover(files: Sequence[JournalFile], first: int, last: int) -> tuple[list[Sli
 def opened(file: JournalFile, texts: Sequence[str] = ()) -> Iterator[parquet.ParquetFile]:
     """Open a file after a check that its footer and its name agree.
 
-    Args:
-        file: one of a journal.
-        texts: columns that are read as dictionaries.
-
     Raises:
         ConfigError: it is torn, foreign, of an unknown version, or its name is wrong; damage may
             show only while the block reads.

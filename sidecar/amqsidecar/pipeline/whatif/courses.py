@@ -110,13 +110,7 @@ def _number(kind: tuple[str, bool, bool], plans: Mapping[str, DelayPlan]) -> int
 
 
 def with_courses(messages: DataFrame, planner: Planner, *, asks: bool) -> DataFrame:
-    """Return messages with a column `course`: alike are those that the policies treat alike.
-
-    Args:
-        messages: `MESSAGES`, without those that are left out.
-        planner: asks the policies.
-        asks: whether a policy looks at cause or properties.
-    """
+    """Return messages with a column `course`: alike are those that the policies treat alike."""
     if asks:
         schema = StructType([*messages.schema, StructField("course", LongType())])
         messages = messages.mapInArrow(planner, schema)
@@ -127,10 +121,6 @@ def with_courses(messages: DataFrame, planner: Planner, *, asks: bool) -> DataFr
 
 def read_courses(messages: DataFrame, planner: Planner) -> dict[int, PlannedCourse]:
     """Return the courses of messages.
-
-    Args:
-        messages: of `with_courses`.
-        planner: as there, or with more policies whose rules look at the same.
 
     Raises:
         ConfigError: there are too many, because rules decide on nearly each message otherwise.

@@ -71,12 +71,7 @@ def fit_curve(failed: Cells, recovered: Cells, counts: Numbers) -> Numbers:
 
 
 def share_by(curve: Numbers, at_ms: Numbers) -> Numbers:
-    """Return the share that is recoverable by each time.
-
-    Args:
-        curve: see `fit_curve`; interpolated in the logarithm of time.
-        at_ms: times since the first death, in milliseconds.
-    """
+    """Return the share that is recoverable by each time."""
     shares = np.interp(np.log(np.maximum(at_ms, 1.0)), _KNOTS, np.concatenate([[0.0], curve]))
     return np.where(at_ms < 0, 0.0, shares)
 

@@ -47,11 +47,7 @@ _SAMPLED: Final = (
 
 
 def count_windows(messages: DataFrame) -> DataFrame:
-    """Return the counts of each window of each destination.
-
-    Args:
-        messages: `MESSAGES`, without those that are left out.
-    """
+    """Return the counts of each window of each destination."""
     return (
         messages.mapInArrow(_windows_of, _WINDOWS)
         .groupBy("destination", "window")
@@ -62,14 +58,7 @@ def count_windows(messages: DataFrame) -> DataFrame:
 def fit_ensembles(
     messages: DataFrame, windows: DataFrame, usual: Mapping[str, Usual], least_messages: int
 ) -> dict[GroupKey, Ensemble]:
-    """Return the models of each destination and cause group.
-
-    Args:
-        messages: `MESSAGES`, without those that are left out.
-        windows: of `count_windows`.
-        usual: by destination.
-        least_messages: groups with fewer messages share models, by destination.
-    """
+    """Return the models of each destination and cause group."""
 
     def fit(here: pd.DataFrame, seen: pd.DataFrame) -> pd.DataFrame:
         destination = here["destination"].iloc[0]
@@ -105,12 +94,7 @@ def fit_ensembles(
 def windows_by_destination(
     windows: DataFrame, destinations: Iterable[str]
 ) -> dict[str, WindowCounts]:
-    """Return what the windows of destinations saw of all messages.
-
-    Args:
-        windows: of `count_windows`.
-        destinations: those that are asked for; where none was counted there is one empty window.
-    """
+    """Return what the windows of destinations saw of all messages."""
     found = dict.fromkeys(destinations, _NO_WINDOWS)
     frame: pd.DataFrame = windows.toPandas()
     for destination, part in frame.groupby("destination"):
@@ -119,11 +103,7 @@ def windows_by_destination(
 
 
 def usual_waits(messages: DataFrame) -> dict[str, Usual]:
-    """Return the usual lateness and time to return of first re-sends, by destination.
-
-    Args:
-        messages: `MESSAGES`, without those that are left out.
-    """
+    """Return the usual lateness and time to return of first re-sends, by destination."""
     medians = messages.groupBy("destination").agg(
         *(
             f.percentile(f.try_element_at(name, f.lit(1)), f.lit(0.5)).alias(name)

@@ -182,12 +182,7 @@ class Setting:
 
 
 def with_settings(rules: Rules, settings: Mapping[str, Setting]) -> Rules:
-    """Return the rules with an additional entry for each of these destinations.
-
-    Args:
-        rules: the rules to extend; they stay as they are.
-        settings: by destination, such as `queue://A`.
-    """
+    """Return the rules with an additional entry for each of these destinations."""
     places = {parse_destination(one): setting for one, setting in settings.items()}
     if isinstance(rules, ArtemisRules):
         return _artemis_with(rules, places)

@@ -57,11 +57,6 @@ def policy_load(streams: Sequence[Stream], windows: WindowCounts, usual: Usual) 
 
     A group in which failures don't depend on load is taken for one in which they do.
 
-    Args:
-        streams: all messages of the destination.
-        windows: of the destination.
-        usual: of the destination.
-
     Returns:
         None = failures depend on load in no group.
     """

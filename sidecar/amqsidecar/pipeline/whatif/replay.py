@@ -76,13 +76,7 @@ class Known:
 
 
 def known_of(batch: pa.RecordBatch, usual: Usual, windows: WindowCounts) -> Known:
-    """Return the history of messages.
-
-    Args:
-        batch: rows of `MESSAGES` of one destination.
-        usual: of the destination.
-        windows: of the destination.
-    """
+    """Return the history of messages."""
     arrived_ms = numbers_of(batch.column("arrived_ms"), np.nan)
     sent_ms = _matrix(batch.column("sent_ms"), np.inf)
     # Why one at least: models look at attempts, also where there were none.
@@ -116,14 +110,7 @@ def known_of(batch: pa.RecordBatch, usual: Usual, windows: WindowCounts) -> Know
 
 
 def planned_tries(plan: DelayPlan, known: Known, windows: WindowCounts, load: Numbers) -> Tries:
-    """Return the re-sends of a plan for messages that keep dying, as far as they are observed.
-
-    Args:
-        plan: the delays.
-        known: the messages.
-        windows: of their destination.
-        load: deliveries in each window, under the policy.
-    """
+    """Return the re-sends of a plan for messages that keep dying, as far as they are observed."""
     at_ms = resend_times(plan, known)
     late_ms = _columns(known.late_ms, len(plan.delays_ms))
     waited_ms = np.asarray(plan.delays_ms, dtype=float) + late_ms
@@ -259,13 +246,7 @@ class Replay:
 
 
 def totals_of(amounts: Mapping[str, float], ensemble: Ensemble, place: int) -> Totals:
-    """Return the sums of one model, as they were played.
-
-    Args:
-        amounts: by measure.
-        ensemble: whose model it is.
-        place: of the model.
-    """
+    """Return the sums of one model, as they were played."""
     empty = Totals(ensemble.weights[place], ensemble.doubt, *[0.0] * 12)
     return replace(
         empty, **{name: value for name, value in amounts.items() if name not in _AVERAGED}
@@ -288,12 +269,7 @@ def _matrix(column: Any, missing: float) -> Numbers:
 
 
 def replay(messages: DataFrame, play: Replay) -> DataFrame:
-    """Return `PLAYED`.
-
-    Args:
-        messages: of `with_courses`.
-        play: the policies, and what they need.
-    """
+    """Return `PLAYED`."""
     keys = PLAYED.names[:-1]
     return (
         messages.mapInArrow(play, PLAYED)

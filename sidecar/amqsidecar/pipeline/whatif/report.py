@@ -64,19 +64,7 @@ def write_report(
     trials: Sequence[Trial],
     proposals: Sequence[Mapping[str, Any]] | None,
 ) -> dict[str, list[str]]:
-    """Write the report of these tables; return the lists of its first screen.
-
-    Args:
-        path: see `Report.write`.
-        doubts: what the history lacks.
-        facts: what was read, and the options.
-        unmatched: pairs of a policy and an entry of it that matches no destination of history.
-        forecasts: `WHATIF_BY_DESTINATION`.
-        load: re-sends by policy and bucket, at most `MOST_POINTS`.
-        evidence: of `tables.evidence_rows`.
-        trials: those worth most first.
-        proposals: `WHATIF_PROPOSALS`; None = there was no search.
-    """
+    """Write the report of these tables; return the lists of its first screen."""
     report = Report("What other policies would have done", {})
     ordered = sorted(forecasts, key=lambda row: (row["policy"] != HISTORY, row["policy"]))
     rows = [row for row in ordered if row["destination"] == EVERYWHERE]

@@ -108,11 +108,6 @@ def score(grid: Grid, ensembles: Sequence[Ensemble], usual: Usual) -> Scores:
     """Return the results of the settings at a destination with these models and usual delays.
 
     When an outage is, a setting can't know: there the time until messages recover counts.
-
-    Args:
-        grid: the settings.
-        ensembles: of its groups of messages.
-        usual: of the destination.
     """
     between = np.full(grid.delays_ms.shape[1], usual.late_ms + usual.back_ms)
     between[0] = usual.late_ms
@@ -168,11 +163,6 @@ def choose(scores: Scores, recoverable_ms: float, rule: Rule) -> int:
     Enough is the best share less the tolerance. Soon enough is a mean time to recovery of at most
     `slowdown` times the mean time at which messages become recoverable; if no setting has that, the
     fastest one is chosen. Of settings with equal deliveries the faster one is.
-
-    Args:
-        scores: of all settings.
-        recoverable_ms: mean time at which messages become recoverable.
-        rule: the tolerance and the slowdown.
     """
     is_enough = scores.share >= scores.share.max() - rule.share_tolerance
     is_soon = is_enough & (scores.mean_ms <= rule.slowdown * recoverable_ms)

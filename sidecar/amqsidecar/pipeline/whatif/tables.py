@@ -91,16 +91,7 @@ def propose(
     rule: Rule,
     least_messages: int,
 ) -> list[dict[str, Any]]:
-    """Return rows of `WHATIF_PROPOSALS`, not judged yet: the best setting of each destination.
-
-    Args:
-        ensembles: the models.
-        grid: the settings that are tried.
-        usual: usual delays, by destination.
-        rule: chooses it.
-        least_messages: destinations with fewer messages get no proposal, nor do those where nothing
-            recovered.
-    """
+    """Return rows of `WHATIF_PROPOSALS`, not judged yet: the best setting of each destination."""
     rows: list[dict[str, Any]] = []
     for destination in sorted({destination for destination, _ in ensembles}):
         ours = [one for key, one in sorted(ensembles.items(), key=str) if key[0] == destination]
@@ -127,13 +118,7 @@ def propose(
 def judge(
     rows: Sequence[dict[str, Any]], ensembles: Mapping[GroupKey, Ensemble], played: DataFrame
 ) -> list[dict[str, Any]]:
-    """Return rows of `propose` with what the replay says of the chosen settings.
-
-    Args:
-        rows: of `propose`.
-        ensembles: the models.
-        played: `PLAYED`, with all chosen settings as the policy `PROPOSAL`.
-    """
+    """Return rows of `propose` with what the replay says of the chosen settings."""
     both = played.where(f.col("policy").isin(HISTORY, PROPOSAL))
     found = {
         (row["policy"], row["destination"]): row

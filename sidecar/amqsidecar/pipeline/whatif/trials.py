@@ -63,14 +63,7 @@ def trials_of(
     least_messages: int,
     horizon_ms: int,
 ) -> list[Trial]:
-    """Return the trials worth most: those that concern the most messages first.
-
-    Args:
-        ensembles: the models.
-        usual: usual delays, by destination.
-        least_messages: groups with fewer messages are left out.
-        horizon_ms: time without another death after which a re-send counts as successful.
-    """
+    """Return the trials worth most: those that concern the most messages first."""
     found: list[tuple[float, Trial]] = []
     for group, ensemble in sorted(ensembles.items(), key=str):
         if ensemble.messages < least_messages:
