@@ -33,12 +33,7 @@ pytestmark = [pytest.mark.proof, pytest.mark.timeout(1800)]
 VERSIONS = ("4.0", "4.1", "4.2")
 CONNECT = ("grpcio", "grpcio-status", "googleapis-common-protos", "zstandard")
 SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
-JOBS = {
-    "recovery": ("--horizon", "300s"),
-    "causes": (),
-    "whatif": ("--horizon", "300s", "--policy", "{folder}/quick.yaml"),
-}
-QUICK = "plugins: [{redelivery: {default_entry: {initial_redelivery_delay_ms: 5000}}}]\n"
+JOBS = {"recovery": ("--horizon", "300s"), "causes": ()}
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +53,6 @@ def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
             for place, event in enumerate(events)
         ]
         write_rows(folder / stream_folder("main") / SegmentFile(number, number).name, rows)
-    (folder.parent / "quick.yaml").write_text(QUICK)
     return folder
 
 
@@ -81,8 +75,7 @@ def tables(
     found = {}
     for job, more in JOBS.items():
         out = journal.parent / engine / job
-        given = [one.format(folder=journal.parent) for one in more]
-        arguments = ("--events", str(journal), "--output-folder", str(out), *given, *options)
+        arguments = ("--events", str(journal), "--output-folder", str(out), *more, *options)
         done = subprocess.run(
             [sys.executable, "-m", "amqsidecar", "pipeline", job, *arguments],
             env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", **environment},

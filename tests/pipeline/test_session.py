@@ -27,6 +27,19 @@ def test_without_java_a_job_says_that_it_needs_it(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_a_master_counts_before_the_remote_of_the_environment(tmp_path: Path) -> None:
+    job = ["causes", "--events", str(tmp_path / "absent"), "--output-folder", str(tmp_path / "out")]
+    done = subprocess.run(
+        [sys.executable, "-m", "amqsidecar", "pipeline", *job, "--master", "local[1]"],
+        env={**os.environ, "SPARK_REMOTE": "sc://127.0.0.1:1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 78, done.stderr[-2_000:]
+    assert "expected the folder of a journal" in done.stderr
+
+
 def test_what_is_cached_has_as_few_partitions_as_its_rows_need(spark: SparkSession) -> None:
     spark.conf.set("spark.sql.shuffle.partitions", 50)
     try:

@@ -31,19 +31,21 @@ def open_session(job: str, master: str | None, conf: Sequence[str]) -> SparkSess
 
     Args:
         job: its name, as the user interface of Spark shows it.
-        master: sc://HOST:PORT = Spark Connect; None = that of spark-submit or SPARK_REMOTE, or all
-            processors of this machine without it.
+        master: sc://HOST:PORT = Spark Connect; it counts before SPARK_REMOTE. None = that of
+            spark-submit or SPARK_REMOTE, or all processors of this machine without it.
         conf: settings as `key=value`; they override all others.
 
     Raises:
         ConfigError: a setting is not of this form, or Java does not run Spark.
     """
     builder = SparkSession.builder.appName(f"amqsidecar {job}")
-    is_connect = "SPARK_REMOTE" in os.environ or (master or "").startswith("sc://")
+    is_connect = "SPARK_REMOTE" in os.environ if master is None else master.startswith("sc://")
     is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ or is_connect
     if is_connect and master is not None:
         builder = builder.remote(master)
     elif master is not None:
+        # Why removed: PySpark takes it before any master.
+        os.environ.pop("SPARK_REMOTE", None)
         builder = builder.master(master)
     elif not is_submitted:
         builder = builder.master("local[*]")

@@ -366,7 +366,7 @@ def test_a_history_without_evidence_has_empty_tables_and_the_base_as_proposal(
 
     assert run(tmp_path, [f"today={today}"], "--since", "1971-01-01") == 0
 
-    for name in ("by_policy", "by_destination", "proposals"):
+    for name in ("by_destination", "proposals"):
         assert spark.read.parquet(f"{tmp_path}/out/whatif_{name}").count() == 0
     proposed = load_policy(tmp_path / "out" / "proposal" / "policy.yaml", PLUGINS)
     assert to_mapping(proposed) == to_mapping(load_policy(today, PLUGINS))

@@ -93,7 +93,7 @@ def write_report(
     with report.folded("Re-sends over time"):
         _plot_load(report, load)
     with report.folded("Destinations, those that lose most first"):
-        _write_destinations(report, [row for row in ordered if row not in rows])
+        _write_destinations(report, [row for row in ordered if row["destination"] != EVERYWHERE])
     if proposals is not None:
         with report.folded("The best setting of each destination"):
             show_frame(
