@@ -33,7 +33,6 @@ def rows_of(*blocks: list[AnyEvent], cause_text: bool = True) -> list[dict[str, 
 ONLY_IN_HISTORY = {
     "answer",
     "attempt",
-    "former_group",
     "stack_hash",
     "traceparent",
 }
