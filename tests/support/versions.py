@@ -48,7 +48,7 @@ def _classic(version: str, others: str, spring: str, *wires: str) -> Sequence[st
         spring: version of Spring.
         wires: further modules.
     """
-    modules = ("jaas", "kahadb-store", "spring", *wires)
+    modules = ("jaas", "kahadb-store", "openwire-legacy", "spring", *wires)
     return (
         *(f"org.apache.activemq:activemq-{module}:{version}" for module in ("broker", "client")),
         *(f"org.apache.activemq:activemq-{module}:{others}" for module in modules),
@@ -70,9 +70,13 @@ _CLASSIC_WIRES: Final = ("openwire", "stomp", "amqp")
 
 RELEASES: Final = (
     Release("classic_5", _CLASSIC_OF_THE_DEMO, wires=_CLASSIC_WIRES),
-    # Why no later one: its modules can't be had, and of this one not that for STOMP.
+    # Why without STOMP: its module can't be had.
     Release(
         "classic_5", "5.19.1", _classic("5.19.1", "5.19.1", "5.3.39", "amqp"), ("openwire", "amqp")
+    ),
+    # Why with older modules, and no 6.2.x: those beside the broker and its OpenWire can't be had.
+    Release(
+        "classic_5", "5.19.7", _classic("5.19.7", "5.19.1", "5.3.39", "amqp"), ("openwire", "amqp")
     ),
     Release(
         "classic_6",
