@@ -125,7 +125,7 @@ class InPlaceIndex:
         if before and _depths(link, before) == before:
             self._unchanged[queue] = before
             return
-        position = schedule.tail()
+        moves = _Moves(schedule)
         # Why before the browse: what comes in between is found by the next look.
         lying = {
             parse_destination(one.queue) for one in schedule.exhausted_tallies() if one.is_in_queue
@@ -142,7 +142,7 @@ class InPlaceIndex:
             self._say("not_in_schedule", str(queue.destination), meaning)
         named = [one for one in found if lying_id(one.provenance)]
         is_whole = all(
-            self._add(schedule, judge, named[at : at + ADDED_AT_ONCE], position)
+            self._add(schedule, judge, named[at : at + ADDED_AT_ONCE], moves)
             for at in range(0, len(named), ADDED_AT_ONCE)
         )
         if is_whole and sources and counters.keys() >= sources:
@@ -170,7 +170,7 @@ class InPlaceIndex:
             log.warning("exhausted_gone", queue=str(place), count=count)
 
     def _add(
-        self, schedule: Schedule, judge: Judge, found: Sequence[Delivery], position: str
+        self, schedule: Schedule, judge: Judge, found: Sequence[Delivery], moves: "_Moves"
     ) -> bool:
         """Add rows of messages that have none; False = another look has to.
 
@@ -187,11 +187,10 @@ class InPlaceIndex:
             new = [one for place, one in by_place.items() if place not in known]
             if not new:
                 return True
-            tail = schedule.events_after(position, _EVENTS_MAX)
-            if is_recalling(schedule) or len(tail.events) >= _EVENTS_MAX:
+            if is_recalling(schedule) or not moves.read_on():
                 return False
-            moved = {event.redelivery_id for event in tail.events}
-            new = [one for one in new if lying_id(one.provenance) not in moved]
+            if any(lying_id(one.provenance) in moves.ids for one in new):
+                return False
             row_id, now_ms = schedule.allocate_ids(len(new)), self._clock.now_ms()
             made = [
                 in_place_row(judge, one, row_id + at, now_ms)
@@ -206,6 +205,26 @@ class InPlaceIndex:
         if f"{event} {queue}" not in self._said:
             self._said.add(f"{event} {queue}")
             log.warning(event, queue=queue, meaning=meaning)
+
+
+class _Moves:
+    """The messages of which something became since a look began.
+
+    Attributes:
+        ids: their redelivery ids.
+    """
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.ids: set[str] = set()
+        self._schedule = schedule
+        self._position = schedule.tail()
+
+    def read_on(self) -> bool:
+        """Add those of later events; return whether all of these could be read."""
+        tail = self._schedule.events_after(self._position, _EVENTS_MAX)
+        self._position = tail.position
+        self.ids.update(event.redelivery_id for event in tail.events)
+        return len(tail.events) < _EVENTS_MAX
 
 
 def _depths(link: LookSession, places: Iterable[Destination]) -> dict[Destination, Counters]:
