@@ -32,9 +32,10 @@ BEGAN_S = time.monotonic()
 REDELIVERED = "the first redelivery has come to the consumer"
 HEADINGS = {"classic": "**Classic**", "artemis": "**Artemis**"}
 OWN = "## Your own broker"
-# What a newcomer types on a terminal: Enter takes the default.
+# What a newcomer types on a terminal: Enter takes the default, `n` tries redeliveries at once.
 ANSWERS = (
     (Question("starting policy)"), ""),
+    (Question("only show dead letters"), "n"),
     (Question("messages are kept"), ""),
     (Hidden("Password of"), "admin"),
 )

@@ -156,9 +156,7 @@ def _use(broker: Broker, sidecar: Newcomer, row: Row, known: Row | None) -> None
         row.back[application] = f"{back} of {count}"
     row.left = len(reader.browse(dlq, count=known.left if known else None))
     if row.left:
-        eventually(
-            lambda: sidecar.metric("amqsidecar_left_behind") == row.left, what="it is reported"
-        )
+        eventually(lambda: sidecar.left_behind() == row.left, what="it is reported")
         reader.consume(dlq, row.left)
 
 

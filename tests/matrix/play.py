@@ -230,7 +230,7 @@ def _wait_until_quiet(sidecar: SidecarProcess) -> None:
 
 
 def _progress(sidecar: SidecarProcess) -> tuple[float, float]:
-    return sidecar.metric("amqsidecar_resent_total"), sidecar.metric("amqsidecar_left_behind")
+    return sidecar.metric("amqsidecar_resent_total"), sidecar.left_behind()
 
 
 def _told(sidecar: SidecarProcess) -> str:

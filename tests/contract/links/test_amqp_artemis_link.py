@@ -15,6 +15,7 @@ from amqsidecar.brokers.amqp.links import AmqpDelivery
 from amqsidecar.brokers.amqp_artemis.link import AmqpArtemisLink
 from amqsidecar.brokers.amqp_artemis.look import AmqpArtemisSettings
 from amqsidecar.brokers.amqp_artemis.take import AmqpArtemisTake
+from amqsidecar.brokers.artemis.left_behind import STUCK
 from amqsidecar.clock import SystemClock
 from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.engine.send_gate import GateAction, SendGate
@@ -25,6 +26,7 @@ from amqsidecar.errors import (
     SendsRefused,
 )
 from amqsidecar.model.destination import Destination, queue, topic
+from amqsidecar.model.left_behind import LeftBehind
 from support.brokers.broker_xml import STOCK_MANAGEMENT_ADDRESS_SETTING, artemis_xml
 from support.brokers.real import ArtemisBroker, Broker, spoken
 from support.jms.ledger import ADDED_PROPERTIES, CONVERSION
@@ -672,11 +674,16 @@ def test_nothing_is_dropped_where_dead_letters_have_no_last_resort(
             link.commit_cycle(deliveries, [resend(one) for one in deliveries], cycle)
             moved += len(deliveries)
         await_depth(harness, "DLQ", len(kept))
+
+        def left_behind() -> list[LeftBehind]:
+            # Why: the broker may count messages of an earlier test as handed out for ever.
+            return [one for one in link.left_behind() if one.reason != STUCK]
+
         eventually(
-            lambda: link.receive(10) == [] and len(link.left_behind()) == 1,
+            lambda: link.receive(10) == [] and len(left_behind()) == 1,
             what="what is left is reported",
         )
-        [left] = link.left_behind()
+        [left] = left_behind()
         assert (left.reason, left.count) == ("not_convertible", len(kept))
         assert "use artemis://" in left.meaning
     finally:

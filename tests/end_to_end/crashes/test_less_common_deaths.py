@@ -100,7 +100,7 @@ def test_compressed_bodies_come_back_as_they_were_or_stay(
         received = core.consume(unique, count=len(sent))
     else:
         received = core.consume(unique, count=len(sent))
-        eventually(lambda: sidecar.metric("amqsidecar_left_behind") == 1, what="one is reported")
+        eventually(lambda: sidecar.left_behind() == 1, what="one is reported")
         sidecar.kill()
         [left] = core.consume("DLQ", count=1)
         assert left.body == cut.body

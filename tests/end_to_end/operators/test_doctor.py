@@ -261,7 +261,7 @@ def test_what_a_run_would_leave_is_counted_on_artemis(
         run_doctor(url, tmp_path, policy=policy) for url in (artemis.stomp_url, artemis.amqp_url)
     ]
     with SidecarProcess(tmp_path, artemis.stomp_url, policy=policy).start() as sidecar:
-        eventually(lambda: sidecar.metric("amqsidecar_left_behind") == 4)
+        eventually(lambda: sidecar.left_behind() == 4)
         # Why in order: of what a STOMP connection that dies has in hand, Artemis may keep one.
         assert sidecar.stop() == 0
     assert len(peer.consume("DLQ", count=4)) == 4

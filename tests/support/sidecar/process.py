@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 from weakref import WeakSet
 
+from amqsidecar.brokers.artemis.left_behind import STUCK
 from amqsidecar.cli.opened import opened_view
 from amqsidecar.clock import SystemClock
 from amqsidecar.config.load import load_config
@@ -144,6 +145,15 @@ class SidecarProcess:
             for sample, _, value in lines
             if sample == name or sample.startswith(name + "{")
         )
+
+    def left_behind(self) -> float:
+        """Return how many messages are left behind, but those stuck in a broker.
+
+        Why: a broker that tests share may count messages of an earlier test as handed out for ever.
+        """
+        lines = self.get("/metrics")[1].splitlines()
+        found = [one for one in lines if one.startswith("amqsidecar_left_behind{")]
+        return sum(float(one.rpartition(" ")[2]) for one in found if STUCK not in one)
 
     def run_command(self, *arguments: str, expect: int = 0) -> str:
         """Run another command on the same configuration, and return its standard output.
