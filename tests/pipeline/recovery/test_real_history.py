@@ -98,8 +98,16 @@ def test_each_message_has_the_fate_that_the_last_act_of_a_person_gave_it(
         assert len(peer.consume(f"{unique}.repair", count=1)) == 1
         sidecar.json_command("discard", gone, "--yes")
         sidecar.json_command("discard", back, "--yes")
+        left = MESSAGES - RETRIED - 3
+        eventually(lambda: sidecar.exhausted() == left, what="two are discarded")
         sidecar.json_command("operation undo", "5")
+
+        def lies_there() -> bool:
+            status = sidecar.finished_status()
+            return sum(one.count for one in status.exhausted if one.is_in_queue) == left + 1
+
+        eventually(lies_there, what="one is back in its final queue")
         wait_written(sidecar)
         assert sidecar.stop() == 0
-    expected = {"recovered": RETRIED, "redirected": 1, "waiting": 1, "exhausted": 4}
+    expected = {"recovered": RETRIED, "redirected": 1, "dead_lettered": 1, "exhausted": 4}
     assert fates(tmp_path / "journal") == expected
