@@ -12,6 +12,7 @@ from amqsidecar.engine import crash_points
 from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
 from support.jms.message import JmsMessage
 from support.jms.peer import JmsPeer
+from support.sidecar.observed import is_counted
 from support.sidecar.process import SidecarProcess
 from support.tier import at_length
 from support.waiting import eventually
@@ -229,6 +230,7 @@ def test_all_that_a_person_may_do_acts_on_messages_in_place(manual: Manual) -> N
     command("redirect", *ids[5:7], "--to", f"queue://{manual.orders}.aside", "--yes")
     aside = manual.killer.consume(f"{manual.orders}.aside", count=2)
     assert sorted(one.test_id for one in aside) == sorted(before[5:7])
+    eventually(lambda: is_counted(manual.sidecar, manual.orders), what="the queue is watched")
     with manual.killer.start_flaky_consumer(manual.orders, how=manual.how) as consumer:
         command("retry", *ids[10:20], "--window", "5s", "--yes")
         eventually(
