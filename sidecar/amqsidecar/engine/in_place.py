@@ -14,6 +14,13 @@ from amqsidecar.model.provenance import lying_id
 from amqsidecar.model.schedule import RowState, TakenRow
 
 
+def named(delivery: Delivery) -> Delivery:
+    """Return a delivery whose redelivery id is its `lying_id`."""
+    provenance = delivery.provenance
+    provenance = msgspec.structs.replace(provenance, redelivery_id=lying_id(provenance))
+    return msgspec.structs.replace(delivery, provenance=provenance)
+
+
 def in_place_row(
     judge: Judge, delivery: Delivery, row_id: int, now_ms: int
 ) -> tuple[TakenRow, tuple[AnyEvent, ...]]:
@@ -25,10 +32,7 @@ def in_place_row(
         row_id: the number that its row gets.
         now_ms: the time of the look.
     """
-    redelivery_id = lying_id(delivery.provenance)
-    provenance = msgspec.structs.replace(delivery.provenance, redelivery_id=redelivery_id)
-    named = msgspec.structs.replace(delivery, provenance=provenance)
-    judgement = judge.judge(named, "", row_id, now_ms, is_backlog=False)
+    judgement = judge.judge(named(delivery), "", row_id, now_ms, is_backlog=False)
     received = judgement.events[0]
     assert isinstance(received, Received)  # noqa: S101 - `Judge.judge` begins with it
     queue = received.source
@@ -39,7 +43,7 @@ def in_place_row(
         destination=received.origin or queue,
         is_final=True,
         source=queue,
-        redelivery_id=redelivery_id,
+        redelivery_id=received.redelivery_id,
         redelivery_count=received.redelivery_count,
         delay_ms=0,
         expiration_ms=0,
@@ -53,7 +57,11 @@ def in_place_row(
         final_queue=queue,
     )
     event = Exhausted(
-        at_ms=now_ms, id=row_id, redelivery_id=redelivery_id, destination=queue, rule=row.rule
+        at_ms=now_ms,
+        id=row_id,
+        redelivery_id=received.redelivery_id,
+        destination=queue,
+        rule=row.rule,
     )
     return row, (received, event)
 

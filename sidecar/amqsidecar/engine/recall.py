@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import msgspec
 
 from amqsidecar.broker import Delivery
+from amqsidecar.engine.in_place import named
 from amqsidecar.engine.judging.judge import Judgement, Judging
 from amqsidecar.engine.judging.send_rules import LONGEST_NAME, SendRules
 from amqsidecar.model.destination import Destination
@@ -125,7 +126,7 @@ class RecallJudge:
         if not is_final and not (rows and rows[0].recall in WANTED):
             known = rows.pop(0) if rows else None
             if known is not None:
-                delivery = _named(delivery, redelivery_id)
+                delivery = named(delivery)
             judgement = self._judge.judge(delivery, uid, row_id, now_ms, is_backlog=is_backlog)
             return judgement if known is None else _in_place_of(known, judgement)
         self._finals.arrivals += is_final
@@ -237,12 +238,6 @@ class RecallJudge:
             reason=NO_ORIGIN if is_lost else TAKEN_BACK,
         )
         return Judgement(row, (event,))
-
-
-def _named(delivery: Delivery, redelivery_id: str) -> Delivery:
-    """Return a delivery with a redelivery id."""
-    provenance = msgspec.structs.replace(delivery.provenance, redelivery_id=redelivery_id)
-    return msgspec.structs.replace(delivery, provenance=provenance)
 
 
 def _in_place_of(known: RowView, judgement: Judgement) -> Judgement:

@@ -9,7 +9,7 @@ from enum import Enum, StrEnum, auto
 
 
 class SourceStanding(Enum):
-    """What the source is."""
+    """Whether the source still owns the schedule."""
 
     OWNER = auto()
     GIVEN_UP = auto()
@@ -17,7 +17,7 @@ class SourceStanding(Enum):
 
 
 class TargetStanding(Enum):
-    """What the target is."""
+    """The content of the target, and whether it may be used."""
 
     UNUSED = auto()
     COPY = auto()
@@ -29,7 +29,7 @@ class TargetStanding(Enum):
 
 
 class MoveStep(StrEnum):
-    """What a move does next."""
+    """The next step of a move."""
 
     COPY = "copy"
     """Copy all, then fence the source."""

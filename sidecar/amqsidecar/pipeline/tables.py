@@ -238,7 +238,7 @@ WHATIF_BY_DESTINATION: Final = _table(
     ("recovery_p99_ms", _COUNT, "... 99 of 100"),
     ("cut_off_messages", _COUNT, "messages that it would re-send more often than was played"),
 )  # fmt: skip
-"""What each policy would have come to, in all and at each destination."""
+"""The result of each policy, in total and by destination."""
 
 
 WHATIF_PROPOSALS: Final = _table(
@@ -282,7 +282,7 @@ CAUSE_GROUPS: Final = _table(
     ("last_at", _TIME, "the last of them"),
     *_TREND,
 )
-"""What messages die of, in all and at each destination."""
+"""The causes of deaths, in total and by destination."""
 
 CAUSE_CHANGES: Final = _table(
     _CAUSE,

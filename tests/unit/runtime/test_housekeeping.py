@@ -29,6 +29,17 @@ from support.virtual_clock import VirtualClock
 from support.waiting import PATIENCE_S
 
 
+def keeping_house(folder: Path, clock: VirtualClock, metrics: Metrics) -> Housekeeping:
+    """Return the work on the store of a folder, which keeps all history."""
+    return Housekeeping(
+        open_schedule=lambda: opened(SqliteStore(folder / "schedule.db", clock=clock)),
+        clock=clock,
+        metrics=metrics,
+        keep_ms=10**9,
+        max_events=0,
+    )
+
+
 def filled(path: Path, clock: VirtualClock, blocks: int) -> SqliteStore:
     store = SqliteStore(path, clock=clock)
     store.open()
@@ -157,13 +168,7 @@ def test_what_gates_let_wait_is_shown_and_is_not_overdue(tmp_path: Path) -> None
         tx.record_cycle(1, rows, [], [])
         tx.finish_cycle(1)
         tx.postpone([1, 2], clock.now_ms() + 3_600_000, "closed", "windows")
-    work = Housekeeping(
-        open_schedule=lambda: opened(SqliteStore(tmp_path / "schedule.db", clock=clock)),
-        clock=clock,
-        metrics=metrics,
-        keep_ms=10**9,
-        max_events=0,
-    )
+    work = keeping_house(tmp_path, clock, metrics)
 
     def shown() -> tuple[dict[tuple[str, ...], float], float]:
         work.show()
@@ -196,13 +201,7 @@ def test_messages_that_lie_in_a_queue_are_counted_with_the_age_of_the_oldest(
     store = opened(SqliteStore(tmp_path / "schedule.db", clock=clock))
     with closing(store), store.adding_lying() as add:
         add(lying, [])
-    work = Housekeeping(
-        open_schedule=lambda: opened(SqliteStore(tmp_path / "schedule.db", clock=clock)),
-        clock=clock,
-        metrics=metrics,
-        keep_ms=10**9,
-        max_events=0,
-    )
+    work = keeping_house(tmp_path, clock, metrics)
     clock.advance(11_000)
     work.show_ledger()
     assert metrics.labelled("amqsidecar_in_place") == {("queue://DLQ",): 2}

@@ -11,7 +11,7 @@ def wait_until(
 ) -> bool:
     """Wait until something is true; return False when the time is over before.
 
-    `wait` blocks until something has arrived, for so many seconds at most.
+    `wait` takes a limit in seconds, and blocks until something has arrived or the limit is over.
     """
     deadline_s = clock.monotonic_s() + timeout_s
     while not is_done():

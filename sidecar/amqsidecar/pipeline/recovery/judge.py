@@ -85,7 +85,7 @@ KEYS: Final = (
 )
 SUMS: Final = ("messages", "negative_times", "implied_returns", "repeated_resends", "proved")
 COUNTS: Final = pyarrow.schema([(name, pyarrow.int64()) for name in (*KEYS, *SUMS)])
-"""What all tables are made of: re-sends, messages, and re-sends once more by the hour.
+"""The counts that all tables are made of: re-sends, messages, and re-sends once more by the hour.
 
 `hour` counts from the epoch. `target` is where a redirected message was sent, or the consumer that
 failed; else `NOTHING`. `what` is 2 * the place in `OUTCOMES`, plus 1 if left-truncated.

@@ -42,7 +42,7 @@ class _Known(msgspec.Struct, frozen=True):
 
 
 class KeptState:
-    """What earlier runs read of a history, and what is unread.
+    """The part of a history that earlier runs have read, and the rest.
 
     Attributes:
         is_current: whether nothing is new in the history.
