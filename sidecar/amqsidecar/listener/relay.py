@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from time import perf_counter
-from typing import Final, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
 from amqsidecar.listener.session import (
     BodyToBroker,
@@ -25,6 +25,9 @@ from amqsidecar.listener.session import (
 
 BUFFER_BYTES: Final = 1 << 16
 """Maximum bytes that wait to be written on one side before the other is not read any more."""
+
+TLS_BUFFER_BYTES: Final = 1 << 15
+"""Encrypted bytes that one connection has read and not decrypted; a record of TLS has 16 KiB."""
 
 _LINGERS_NOT: Final = struct.pack("ii", 1, 0)
 
@@ -125,6 +128,9 @@ class _Side(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=BUFFER_BYTES)
+        if transport.get_extra_info("ssl_object"):
+            # Why less than asyncio's 256 KiB: each client that is not read fills it.
+            cast("Any", transport).set_read_buffer_limits(high=TLS_BUFFER_BYTES)
         self._relay.made(transport, is_client=self._is_client)
 
     def data_received(self, data: bytes) -> None:

@@ -19,7 +19,7 @@ from amqsidecar.listener.amqp.notes import NoteSettings
 from amqsidecar.listener.amqp.session import AmqpSession
 from amqsidecar.listener.bodies import BodyBudget
 from amqsidecar.listener.doorway import Doorway, IpNetwork
-from amqsidecar.listener.relay import Relay, reset
+from amqsidecar.listener.relay import TLS_BUFFER_BYTES, Relay, reset
 from amqsidecar.listener.session import (
     ClientSession,
     NackOutcome,
@@ -63,15 +63,12 @@ _HELD_FREE_BYTES: Final = 1 << 14
 
 _HELD_BYTES_MAX_OF_ONE: Final = 1 << 21
 
-# Why less than asyncio's 256 KiB, which each connection has from its first byte on: a record of TLS
-# has 16 KiB.
-_TLS_BUFFER_BYTES: Final = 1 << 15
 _ACCEPTS_AGAIN_S: Final = 1.0
 _SHORT_SHARE: Final = 0.8
 """As the alert AmqsidecarListenerPlacesShort."""
 _BACKLOG: Final = 1024
-_UNFINISHED_MAX: Final = 64
-"""Ended TLS connections without a log-in after which the collector of cycles runs."""
+_ENDED_MAX: Final = 16
+"""Ended connections after which the collector of cycles runs, where few are open."""
 # Why one byte: no command of STOMP begins with it.
 _AMQP = b"A"
 
@@ -134,7 +131,7 @@ class Listener:
         self._doorway: Doorway[Relay] = Doorway(
             settings.logins_max, settings.trusted, max(1, settings.connections_max // 2)
         )
-        self._held_bytes = self._unfinished = 0
+        self._held_bytes = self._ended = 0
         self._relays: set[Relay] = set()
         self._all_ended = asyncio.Event()
 
@@ -166,7 +163,8 @@ class Listener:
             OSError: the address can't be listened on.
         """
         settings = self._settings
-        sslproto.SSLProtocol.max_size = _TLS_BUFFER_BYTES
+        # Why: asyncio's 256 KiB are there from the first byte of a connection on.
+        sslproto.SSLProtocol.max_size = TLS_BUFFER_BYTES
         sockets = await _listen(settings.host, settings.port)
         accepting = [asyncio.create_task(self._accept_all(one)) for one in sockets]
         host, port = sockets[0].getsockname()[:2]
@@ -324,12 +322,11 @@ class Listener:
         """Forget a connection."""
         self._relays.discard(relay)
         self._doorway.leave(relay)
-        if self._settings.tls is not None and not relay.is_logged_in:
-            self._unfinished += 1
-            if self._unfinished >= _UNFINISHED_MAX:
-                # Why: asyncio's TLS leaves cycles of some 300 KiB, which the collector finds late.
-                self._unfinished = 0
-                gc.collect()
+        self._ended += 1
+        if self._ended > max(_ENDED_MAX, len(self._relays) // 8):
+            # Why: a connection leaves cycles, with TLS of some 300 KiB, which Python finds late.
+            self._ended = 0
+            gc.collect()
         self._count()
         if why:
             log.info("connection_ended", reason=why)
