@@ -213,6 +213,6 @@ requirements: ## pin the dependencies again (needs uv)
 	$(PIN) --extra amqp --extra postgres --extra oidc -o deploy/requirements/runtime.txt pyproject.toml
 	$(PIN) -c deploy/requirements/runtime.txt -o deploy/requirements/runtime-plain.txt pyproject.toml
 	$(PIN) --extra amqp --extra postgres --extra oidc --extra journal -c deploy/requirements/runtime.txt -o deploy/requirements/runtime-journal.txt pyproject.toml
-	$(PIN) -c deploy/requirements/runtime.txt -o deploy/requirements/build.txt deploy/requirements/build.in
-	$(PIN) -c deploy/requirements/runtime.txt -o deploy/requirements/wheels.txt deploy/requirements/wheels.in
-	$(PIN) --extra amqp --extra postgres --extra oidc --extra pipeline -c deploy/requirements/runtime.txt -o deploy/requirements/dev.txt pyproject.toml deploy/requirements/dev.in
+	$(PIN) -c deploy/requirements/runtime.txt -o deploy/requirements/build.txt --group build
+	$(PIN) -c deploy/requirements/runtime.txt -o deploy/requirements/wheels.txt --group wheels
+	$(PIN) --extra amqp --extra postgres --extra oidc --extra pipeline -c deploy/requirements/runtime.txt -o deploy/requirements/dev.txt pyproject.toml --group dev
