@@ -58,9 +58,11 @@ def panels() -> Iterator[dict[str, Any]]:
 
 
 def expressions() -> Iterator[tuple[str, str]]:
-    """Yield (where, expression) of all rules, panels and variables of the dashboard."""
+    """Yield (where, expression) of all rules, their labels, panels and variables."""
     for rule in rules():
         yield rule.get("alert") or rule["record"], rule["expr"]
+        for asked in re.findall('printf "(.*?)"', rule.get("labels", {}).get("owner", "")):
+            yield f"owner of {rule['alert']}", asked.replace("%q", '""')
     for panel in panels():
         for target in panel.get("targets", ()):
             yield f"{panel['title']} {target['refId']}", target["expr"]

@@ -91,12 +91,14 @@ class Metrics:
         destination_limit: int = DESTINATION_LIMIT,
         clock: Clock | None = None,
         read_state: Callable[[], ServiceState] = ServiceState,
+        owner_of: Callable[[str], str] = lambda _destination: "",
     ) -> None:
-        """Begin with nothing counted."""
+        """Begin with nothing counted; `owner_of` returns a destination's team, "" = unknown."""
         self._lock = Lock()
         self._destination_limit = destination_limit
         self._clock = clock or SystemClock()
         self._read_state = read_state
+        self._owner_of = owner_of
         self._used_at_s: dict[str, float] = {}
         self._blocked_until_ms: dict[str, int] = {}
         self._release_at_s = 0.0
@@ -324,6 +326,11 @@ class Metrics:
             "amqsidecar_clock_behind_seconds": {(): found.clock.behind_s},
             "amqsidecar_clock_steps_total": {key: float(one) for key, one in steps.items() if one},
             "amqsidecar_left_behind": left_behind,
+            "amqsidecar_destination_owner": {
+                (destination, owner): 1.0
+                for destination in self._used_at_s
+                if (owner := self._owner_of(destination))
+            },
             "amqsidecar_blocked": {
                 (destination,): float(now_ms < until_ms)
                 for destination, until_ms in self._blocked_until_ms.items()

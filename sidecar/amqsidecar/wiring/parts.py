@@ -2,7 +2,7 @@
 
 import random
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from types import FrameType
@@ -18,9 +18,12 @@ from amqsidecar.config.sections.http import split_listen
 from amqsidecar.config.sections.redelivery import RedeliveryMode
 from amqsidecar.engine.crash_points import CrashPoint
 from amqsidecar.engine.cycle_events import CycleStats
+from amqsidecar.engine.judging.allowed_origins import parse_pattern
 from amqsidecar.errors import ConfigError, Problem
+from amqsidecar.model.destination import parse_destination
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.plugin_loader import load_plugins
+from amqsidecar.policy.destination_map import DestinationMap
 from amqsidecar.runtime.attempts import FIRST_PAUSE_S, LONGEST_PAUSE_S, Attempts
 from amqsidecar.runtime.intake_keeper import FindIntake, IntakeKeeper
 from amqsidecar.runtime.left_behind import LeftBehindNews
@@ -43,6 +46,12 @@ if TYPE_CHECKING:
     from amqsidecar.http.authentication.settings import AccessSettings
 
 log = structlog.get_logger("amqsidecar.wiring.app")
+
+
+def owner_of(owners: Mapping[str, str]) -> Callable[[str], str]:
+    """Return the function that names the team of a destination; "" = no pattern matches."""
+    patterns = DestinationMap([((parse_pattern(text),), owner) for text, owner in owners.items()])
+    return lambda destination: patterns.find(parse_destination(destination)) or ""
 
 
 class ProcessParts:
@@ -70,7 +79,12 @@ class ProcessParts:
         self.chance = random.Random().random  # noqa: S311 - spreads load, protects nothing
         self.rules = RunningRules(config, clock)
         self.health = Health(needs_token=needs_token)
-        self.metrics = Metrics(config.http.metrics_destinations, clock, self.health.state)
+        self.metrics = Metrics(
+            config.http.metrics_destinations,
+            clock,
+            self.health.state,
+            owner_of(config.http.metrics_owners),
+        )
         self.log_events = LogEvents(clock)
         self.links = LinkMaker(
             config, link_clock, crash_point, self.rules.classic, self.rules.digest

@@ -589,3 +589,9 @@ def test_every_example_loads_and_its_policy_compiles(path: Path) -> None:
 
 def test_there_is_an_example() -> None:
     assert EXAMPLES
+
+
+def test_an_owner_without_a_pattern_is_reported() -> None:
+    [problem] = problems_of(sets=("http.metrics_owners={orders.#.x: team-a}",))
+    assert problem.where == "--set http.metrics_owners"
+    assert "is no pattern" in problem.what

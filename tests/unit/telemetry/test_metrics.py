@@ -45,6 +45,7 @@ from amqsidecar.telemetry.health import Health, Readiness
 from amqsidecar.telemetry.listener_metrics import ListenerMetrics
 from amqsidecar.telemetry.metrics import Metrics, rule_kind
 from amqsidecar.telemetry.metrics_table import LISTENER_METRICS, OTHER
+from amqsidecar.wiring.parts import owner_of
 from support.virtual_clock import VirtualClock
 
 QUEUE = "queue://orders"
@@ -199,6 +200,18 @@ def test_new_causes_are_those_that_were_reported_last() -> None:
     metrics.set_new_causes({"queue://old": 3})
     metrics.set_new_causes({QUEUE: 2, "queue://B": 1})
     assert metrics.labelled("amqsidecar_new_causes") == {(OTHER,): 3}
+
+
+def test_a_destination_names_the_team_whose_pattern_is_the_most_precise() -> None:
+    teams = {"orders.>": "team-a", "orders.vip": "team-b", "topic://orders.>": "team-c"}
+    metrics = Metrics(owner_of=owner_of(teams))
+    of = ("queue://orders.new", "queue://orders.vip", "topic://orders.new", "queue://others")
+    metrics.set_new_causes(dict.fromkeys(of, 1))
+    assert metrics.labelled("amqsidecar_destination_owner") == {
+        ("queue://orders.new", "team-a"): 1,
+        ("queue://orders.vip", "team-b"): 1,
+        ("topic://orders.new", "team-c"): 1,
+    }
 
 
 def blocked(at_ms: int, wait_ms: int, destination: str = QUEUE, gate: str = "") -> AnyEvent:

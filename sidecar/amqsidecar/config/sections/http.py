@@ -22,6 +22,7 @@ from amqsidecar.config.option import (
 )
 from amqsidecar.config.secrets import Secret, secret_in
 from amqsidecar.config.web_url import web_url
+from amqsidecar.engine.judging.allowed_origins import parse_pattern
 from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.operations.last_death import PLACEHOLDERS, placeholders
 
@@ -119,6 +120,19 @@ Links = Annotated[
 ]
 
 
+def _as_owners(value: object) -> Mapping[str, str]:
+    if not isinstance(value, Mapping) or not all(isinstance(one, str) for one in value.values()):
+        raise ValueError("expected a mapping from pattern to team, such as orders.>: team-a")
+    for pattern in value:
+        parse_pattern(str(pattern))
+    return {str(pattern): owner for pattern, owner in value.items()}
+
+
+Owners = Annotated[
+    Mapping[str, str], PlainValidator(_as_owners, json_schema_input_type=dict[str, str])
+]
+
+
 class OidcOptions(Section):
     """Log-in by an OpenID provider."""
 
@@ -188,6 +202,11 @@ class HttpOptions(Section):
         unit="destinations",
         ge=1,
         le=100_000,
+    )
+    metrics_owners: Owners = option(
+        {},
+        "Teams by pattern of destinations, such as `orders.>: team-a`: alerts of a destination "
+        "carry the label `owner`, by which Alertmanager routes them.",
     )
     public_url: Annotated[str, BeforeValidator(_WEB_URL)] = option(
         "",
