@@ -1,6 +1,8 @@
 """Options, marks, and real brokers that are started once per session, on first use."""
 
+import asyncio
 import gc
+import inspect
 import logging
 import os
 import re
@@ -138,6 +140,16 @@ def pytest_runtest_teardown(
             broker.start_anew()
             uses_of[broker] = 0
     return result
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine in a loop of its own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = inspect.signature(pyfuncitem.obj).parameters
+    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
+    return True
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,11 +1,7 @@
 """The AMQP link moves dead letters of a real Artemis as real JMS clients see them."""
 
-import ssl
-import threading
-import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
-from pathlib import Path
 
 import pytest
 from proton import Message, byte, symbol
@@ -23,21 +19,17 @@ from amqsidecar.errors import (
     BrokerRefused,
     DiscoveryRefused,
     LinkLost,
-    SendsRefused,
 )
 from amqsidecar.model.destination import Destination, queue, topic
 from amqsidecar.model.left_behind import LeftBehind
 from support.brokers.broker_xml import STOCK_MANAGEMENT_ADDRESS_SETTING, artemis_xml
 from support.brokers.real import ArtemisBroker, Broker, spoken
-from support.jms.ledger import ADDED_PROPERTIES, CONVERSION
-from support.jms.message import NOT_COMPARED
 from support.jms.peer import ALL_TYPES, JmsPeer
 from support.links import cycles
 from support.links.amqp_artemis import AmqpArtemisHarness
 from support.links.cycles import IDLE_S, receive, resend, resend_of, stay_idle, with_token
 from support.links.harness import await_depth
 from support.links.terms import effects_of
-from support.machine.certificates import Pki
 from support.versions import TESTED
 from support.waiting import PATIENCE_S, eventually
 
@@ -74,64 +66,6 @@ def move(
     return cycles.move(link, count, cycle)
 
 
-@pytest.mark.parametrize(
-    ("provider", "types", "added", "kept_headers"),
-    [
-        ("qpid", ALL_TYPES, ADDED_PROPERTIES, ("JMSMessageID", "JMSTimestamp", "JMSDestination")),
-        (
-            "core",
-            # Why: Objects and Streams stay, and a bodyless Message has a test of its own.
-            ("Text", "Bytes", "Map", "NullText", "EmptyText"),
-            (*ADDED_PROPERTIES, *CONVERSION),
-            ("JMSTimestamp", "JMSDestination"),
-        ),
-    ],
-)
-def test_all_types_come_back_as_they_were_sent(
-    artemis: Broker,
-    harness: AmqpArtemisHarness,
-    link: AmqpArtemisTake,
-    provider: str,
-    types: tuple[str, ...],
-    added: tuple[str, ...],
-    kept_headers: tuple[str, ...],
-) -> None:
-    """Bodies, property types, headers and group are those that the sender saw."""
-    name = f"{harness.prefix}.orders"
-    peer = JmsPeer.of(artemis, provider)
-    sent = peer.produce(name, types)
-    harness.kill(name)
-
-    deliveries = move(link, harness, len(types))
-    received = peer.consume(name, count=len(types))
-
-    assert [one.provenance.message_id for one in deliveries] == [one.message_id for one in sent]
-    differences = [
-        theirs.differences(
-            ours,
-            without_headers=NOT_COMPARED - set(kept_headers),
-            without_properties=added,
-        )
-        for theirs, ours in zip(sent, received, strict=True)
-    ]
-    assert differences == [[]] * len(types)
-    assert [one.delivery_count for one in received] == [1] * len(types)
-    assert {name for one in received for name in one.properties} >= set(ADDED_PROPERTIES)
-
-
-def test_a_core_message_without_body_becomes_a_bytes_message(
-    artemis: Broker, harness: AmqpArtemisHarness, link: AmqpArtemisTake
-) -> None:
-    """The one alteration of Core messages; AMQP has no word for it."""
-    name = f"{harness.prefix}.orders"
-    peer = JmsPeer.of(artemis, "core")
-    peer.produce(name, "Message")
-    harness.kill(name)
-    move(link, harness, 1)
-    [received] = peer.consume(name, count=1)
-    assert (received.type, received.body) == ("Bytes", "")
-
-
 @pytest.mark.parametrize("kind", ["Stream", "Object", "NullObject"])
 def test_a_core_message_that_amqp_can_not_carry_blocks_no_other(
     artemis: Broker, harness: AmqpArtemisHarness, link: AmqpArtemisTake, kind: str
@@ -151,39 +85,6 @@ def test_a_core_message_that_amqp_can_not_carry_blocks_no_other(
     link.attach([], 1)
     [left] = peer.consume(harness.dead_letter_queue, count=1)
     assert (left.type, left.body) == (sent.type, sent.body)
-
-
-@pytest.mark.parametrize("provider", ["core", "qpid"])
-def test_one_subscription_gets_it_alone(
-    artemis: Broker, harness: AmqpArtemisHarness, link: AmqpArtemisTake, provider: str
-) -> None:
-    """A dead letter of a multicast queue goes back to that queue only, as a topic's message."""
-    name = f"{harness.prefix}.prices"
-    peer = JmsPeer.of(artemis, provider)
-    client = f"c{uuid.uuid4().hex[:6]}"
-    for subscription in ("one", "two"):
-        peer.durable_subscribe(name, client, subscription)
-    peer.produce(f"topic://{name}", "Text")
-    rows = harness.management.queues(address=name)
-    [row] = [row for row in rows if "one" in row.name]
-    harness.kill(row.name)
-
-    [delivery] = move(link, harness, 1)
-
-    assert delivery.provenance.origin == topic(f"{name}::{row.name}")
-    [received] = peer.consume_durable(name, client, "one")
-    # Why: Core clients show the address that the message was sent to, AMQP clients its `to`.
-    seen = f"{name}::{row.name}" if provider == "core" else name
-    assert received.headers["JMSDestination"] == f"topic://{seen}"
-    assert received.value("amqsidecarRedeliveryCount") == 1
-    [other] = peer.consume_durable(name, client, "two")
-    assert other.value("amqsidecarRedeliveryCount") is None
-    for subscription in ("one", "two"):
-        peer.durable_unsubscribe(client, subscription)
-    eventually(
-        lambda: link.send_terms(topic(f"{name}::{row.name}")).problem,
-        what="a subscription that is gone does not route",
-    )
 
 
 def test_the_second_death_of_a_qualified_name_is_caught(
@@ -219,22 +120,6 @@ def test_the_second_death_of_a_qualified_name_is_caught(
     [again] = receive(link, 1)
     assert again.provenance.origin == origin
     assert again.provenance.redelivery_count == 1
-
-
-def test_a_producers_duplicate_id_does_not_swallow_the_redelivery(
-    harness: AmqpArtemisHarness, link: AmqpArtemisTake
-) -> None:
-    """The broker knows the id from the first life of the message."""
-    name = f"{harness.prefix}.orders"
-    for life in range(1, 4):
-        if life == 1:
-            properties = {"testId": "a", "_AMQ_DUPL_ID": "theirs"}
-            harness.send(name, [Message(durable=True, body="x", properties=properties)])
-        assert harness.kill(name) == 1
-        move(link, harness, 1, life)
-    [found] = harness.drain(name)
-    assert found.properties["amqsidecarOriginalDuplicateId"] == "theirs"
-    assert found.properties["amqsidecarRedeliveryCount"] == 3
 
 
 def test_a_duplicate_id_comes_back_by_the_broker_and_not_by_a_client(
@@ -386,39 +271,6 @@ def test_classic_is_refused_with_the_url_that_works(classic_6: Broker, unique: s
         link.take(unique)
 
 
-def test_tls_with_a_trusted_certificate_only(tmp_path: Path, unique: str) -> None:
-    """The whole way over TLS; a certificate of someone else is refused for good."""
-    pki = Pki(tmp_path)
-    uri = f"tcp://127.0.0.1:@PORT@?protocols=AMQP;{pki.broker_stores().acceptor_options}"
-    with ArtemisBroker(acceptors={"amqps": uri}) as broker:
-
-        def make(context: ssl.SSLContext) -> AmqpArtemisLink:
-            return AmqpArtemisLink(
-                AmqpArtemisSettings(
-                    broker.endpoint("PORT", tls=context),
-                    clock=SystemClock(),
-                    instance=unique,
-                )
-            )
-
-        stranger = make(ssl.create_default_context())
-        with pytest.raises(BrokerRefused, match="certificate"):
-            stranger.take(unique)
-
-        trusting = make(ssl.create_default_context(cafile=pki.ca_file))
-        link = with_token(trusting.take(f"{unique}.token"))
-        bare = encode_bare("x" * 2_000_000)
-        orders = queue(f"{unique}.orders")
-        sends = [bare_send(bare, orders, number) for number in range(5)]
-        link.commit_cycle([], sends, 1)
-        link.attach([IntakeQueue(orders)], 10)
-        deliveries = receive(link, 5)
-        assert all(bare in one.message for one in deliveries)
-        link.commit_cycle(deliveries, [], 2)
-        assert link.count(IntakeQueue(orders), 10) == 0
-        link.close()
-
-
 def encode_bare(text: str) -> bytes:
     encoded = text.encode()
     return b"\x00\x53\x77\xb1" + len(encoded).to_bytes(4) + encoded
@@ -490,91 +342,18 @@ def test_a_user_without_manage_can_move_but_not_by_qualified_name(
         assert whole == [f"{unique}.sales"] * 3 * len(wires)
 
 
-def test_a_full_address_refuses_its_sends_only(
-    harness: AmqpArtemisHarness, link: AmqpArtemisTake
-) -> None:
-    """What the broker says is handed on with the index."""
-    full = f"{harness.prefix}.full"
-    harness.set_address(
-        full, maxSizeBytes=10_000, pageSizeBytes=1_000, addressFullMessagePolicy="FAIL"
-    )
-    harness.management.create_queue(full, full, is_anycast=True)
-    name = f"{harness.prefix}.orders"
-    harness.put_dead_letters(name, 2, size_bytes=30_000)
-    link.attach([harness.intake()], 10)
-    deliveries = receive(link, 2)
-    link.commit_cycle([], [resend(deliveries[0], destination=queue(full))], 1)
-    sends = [resend(deliveries[0]), resend(deliveries[1], destination=queue(full))]
-    with pytest.raises(SendsRefused) as refused:
-        link.commit_cycle(deliveries, sends, 2)
-    assert list(refused.value.refusals) == [1]
-    link.commit_cycle(deliveries, [sends[0], resend(deliveries[1])], 2)
-    await_depth(harness, name, 2)
-
-
-def test_a_frozen_broker_is_a_lost_link(unique: str) -> None:
+def test_a_frozen_broker_is_a_lost_link(artemis: Broker, unique: str) -> None:
     """A peer that keeps the connection and says nothing is taken for dead."""
-    with ArtemisBroker() as broker:
-        link = AmqpArtemisLink(
-            AmqpArtemisSettings(
-                broker.endpoint("PORT", idle_timeout_s=IDLE_S),
-                clock=SystemClock(),
-                instance=unique,
-            )
-        ).take(f"{unique}.token")
+    endpoint = artemis.endpoint("PORT", idle_timeout_s=IDLE_S)
+    settings = AmqpArtemisSettings(endpoint, clock=SystemClock(), instance=unique)
+    with closing(AmqpArtemisLink(settings).take(f"{unique}.token")) as link:
         stay_idle(link)
-        broker.pause()
+        artemis.pause()
         try:
             with pytest.raises(LinkLost):
                 eventually(lambda: link.wait(0.5))
         finally:
-            broker.resume()
-        link.close()
-
-
-def test_nothing_is_lost_or_doubled_when_the_broker_is_killed(unique: str) -> None:
-    """By id, over three crashes in the middle of cycles; the token shows what was committed."""
-    total = 2_000
-    with ArtemisBroker() as broker:
-        harness = AmqpArtemisHarness(broker, unique)
-        name = f"{unique}.orders"
-        ids = harness.put_dead_letters(name, total)
-        harness.close()
-        killer: threading.Timer | None = None
-        committed = -1
-        pending: list[Resend] = []
-        for crash in range(4):
-            harness = AmqpArtemisHarness(broker, unique)
-            link = harness.make_link("killed").take(f"{unique}.token")
-            if crash == 0:
-                link.token.create(0)
-            token = link.token.take(PATIENCE_S)
-            assert token is not None
-            assert token in (committed, committed + 1)
-            committed = token
-            link.attach([harness.intake()], 100)
-            if crash < 3:
-                killer = threading.Timer(0.15, broker.kill)
-                killer.start()
-            try:
-                while crash < 3 or harness.depth(harness.dead_letter_queue):
-                    link.wait(0.1)
-                    deliveries = link.receive(20)
-                    pending = [resend(one, committed + 1) for one in deliveries]
-                    if deliveries:
-                        link.commit_cycle(deliveries, pending, committed + 1)
-                        committed += 1
-            except LinkLost:
-                pass
-            if killer is not None:
-                killer.join()
-            link.close()
-            if crash < 3:
-                broker.start()
-            else:
-                assert sorted(one.id for one in harness.drain(name)) == sorted(ids)
-                assert harness.depth(harness.dead_letter_queue) == 0
-            harness.close()
+            artemis.resume()
 
 
 def test_byte_typed_routing_is_what_the_broker_writes(

@@ -88,8 +88,6 @@ MAPPED = (
     "JMS_AMQP_PROPERTIES",
     "amqsidecarOriginalMessageId",
 )
-# Why: Message and Stream are looked at by themselves.
-CARRIED = [one for one in ALL_TYPES if one not in ("Message", "Stream")]
 
 Opened = Callable[[AmqpClassicHarness], AmqpClassicTake]
 on_one_version = pytest.mark.parametrize("broker", [CLASSIC_5], indirect=True)
@@ -171,37 +169,6 @@ def differences(before: JmsMessage, after: JmsMessage, *ignored: str) -> list[st
     return before.differences(after, without_headers=NOT_COMPARED, without_properties=ignored)
 
 
-def test_openwire_messages_come_back_whole_and_die_again(
-    mapped: AmqpClassicHarness, opened: Opened
-) -> None:
-    """With transformer=jms: body, types and headers; a new real id; the second death is seen."""
-    name = f"{mapped.prefix}.orders"
-    peer = JmsPeer.of(mapped.broker, "openwire")
-    peer.produce(f"{name}.never", CARRIED, test_id="t")
-    never_failed = peer.consume(f"{name}.never", len(CARRIED))
-    peer.produce(name, CARRIED, test_id="t")
-    link = opened(mapped)
-    link.attach([IntakeQueue(queue(f"DLQ.{name}"))], 100)
-    ids: set[str] = set()
-    for count in (1, 2):
-        failed = peer.fail(name, messages=len(CARRIED))
-        ids |= {one.message_id for one in failed}
-        deliveries = receive(link, len(CARRIED))
-        assert [one.provenance.redelivery_count for one in deliveries] == [count - 1] * len(CARRIED)
-        assert all("exceeds redelivery policy" in str(one.provenance.cause) for one in deliveries)
-        assert {one.provenance.origin for one in deliveries} == {queue(name)}
-        send_back(link, deliveries, count)
-    found = peer.consume(name, len(CARRIED))
-
-    for before, after in zip(never_failed, found, strict=True):
-        assert differences(before, after, *OURS, *MAPPED) == ["JMSRedelivered: False != True"]
-        assert after.properties["amqsidecarRedeliveryCount"] == ["Integer", 2]
-        assert after.properties["redeliveryDelay"] == ["Long", 5000]
-        assert after.value("amqsidecarOriginalMessageId") in ids
-        assert after.message_id not in ids
-        assert after.delivery_count == 3
-
-
 @on_both_versions
 def test_texts_that_the_broker_writes_as_java_does_come_back_whole(
     mapped: AmqpClassicHarness, mapping: AmqpClassicNativeHarness, opened: Opened
@@ -246,23 +213,6 @@ def test_a_stomp_consumer_can_acknowledge_a_redelivery(
         stomp.nack(stomp.receive())
     assert harness.depth(name) == 0
     harness.close()
-
-
-def test_amqp_messages_come_back_whole_over_a_mapping_connector(
-    mapped: AmqpClassicHarness, opened: Opened
-) -> None:
-    """Ids too, and the type that the broker can't map; the client's own limit sees no count."""
-    name = f"{mapped.prefix}.orders"
-    peer = JmsPeer.of(mapped.broker, "qpid-jms")
-    sent = peer.produce(name, test_id="t")
-    link = opened(mapped)
-    link.attach([IntakeQueue(queue(f"DLQ.{name}"))], 100)
-    for count in (1, 2):
-        peer.fail(name, messages=len(ALL_TYPES))
-        move(link, len(ALL_TYPES), count)
-    for before, after in zip(sent, peer.consume(name, len(ALL_TYPES)), strict=True):
-        assert differences(before, after, *OURS) == []
-        assert (after.message_id, after.delivery_count) == (before.message_id, 1)
 
 
 def test_what_this_wire_would_alter_stays(mapped: AmqpClassicHarness, opened: Opened) -> None:
@@ -692,37 +642,6 @@ def test_messages_come_back_until_they_are_exhausted(
         assert exhausted.test_id == "always-0"
         assert exhausted.value("amqsidecarRedeliveryCount") == 2
         assert process.stop() == 0
-
-
-def test_a_killed_sidecar_loses_and_doubles_nothing(
-    broker: ClassicBroker, unique: str, tmp_path: Path
-) -> None:
-    """kill -9 before and in the commit: each message comes back, and comes back once."""
-    provider = "openwire" if broker.version == CLASSIC_5 else "qpid"
-    is_native = provider == "qpid"
-    process = sidecar(
-        broker,
-        tmp_path,
-        broker.amqp_url if is_native else broker.amqp_jms_url,
-        f"intake.queues=[DLQ.{unique}.orders]",
-        "cycle.max_messages=20",
-        *(["intake.producers=amqp"] if is_native else []),
-    )
-    peer = JmsPeer.of(broker, provider)
-    name = f"{unique}.orders"
-    peer.produce(name, "Text", count=100, test_id="m", transacted=True)
-    peer.fail(name, messages=100)
-    with process:
-        for crash_point in ("sent:4", "committing:4"):
-            process.start(ready=False, environ={"AMQSIDECAR_CRASH_POINT": crash_point})
-            assert process.process is not None
-            assert process.process.wait(60) == -9
-        process.start()
-        found = peer.consume(name, 100)
-        assert sorted(str(one.test_id) for one in found) == sorted(f"m-{n}" for n in range(100))
-        eventually(lambda: process.metric("amqsidecar_waiting") == 0)
-        assert peer.consume(name) == []
-        assert peer.browse(f"DLQ.{name}") == []
 
 
 @on_one_version

@@ -1,20 +1,16 @@
 """Sessions of Core on a real Artemis: what is handed out, moved, undone, refused, and cut off."""
 
 import hashlib
-import ssl
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from io import BytesIO
-from pathlib import Path
 from tempfile import TemporaryFile
 
 import pytest
 
 from amqsidecar.brokers.artemis.management import ManagementQuestion
-from amqsidecar.brokers.connection.credentials import fixed_password
-from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.brokers.core.connection import CoreConnection
 from amqsidecar.brokers.core.consumers import CoreDelivery
 from amqsidecar.brokers.core.refusal import (
@@ -33,16 +29,13 @@ from amqsidecar.formats.core.message import (
     CoreMessage,
     CoreProperty,
     CorePropertyType,
-    edit_properties,
     new_message,
     read_core_properties,
 )
 from support.brokers.broker_xml import STOCK_ADDRESS_SETTINGS
 from support.brokers.real import ArtemisBroker
-from support.brokers.tls import MUTUAL, PLAIN, TLS, TlsArtemis
-from support.jms.peer import ALL_TYPES, JmsPeer
+from support.jms.peer import JmsPeer
 from support.links.cycles import IDLE_S, stay_idle
-from support.machine.certificates import Pki
 from support.versions import newest
 from support.waiting import PATIENCE_S, eventually
 
@@ -157,34 +150,6 @@ def await_counts(session: CoreSession, expected: dict[str, int]) -> None:
     eventually(lambda: counts() == expected, what=str(expected), last=lambda _: str(counts()))
 
 
-def test_every_kind_of_message_is_moved_unaltered(
-    broker: ArtemisBroker, connection: CoreConnection, session: CoreSession, unique: str
-) -> None:
-    source, target = new_queue(session, f"{unique}.a"), new_queue(session, f"{unique}.b")
-    peer = JmsPeer.of(broker, "core")
-    sent = peer.produce(source, ALL_TYPES)
-    consumer = session.create_consumer(source, window_bytes=WINDOW)
-    session.start()
-    moved = receive(connection, session, len(sent))
-    changes = {DUPLICATE_PROPERTY: text(unique), "ours": number(7)}
-    for at, delivery in enumerate(moved):
-        changes[DUPLICATE_PROPERTY] = text(f"{unique}-{at}")
-        message = delivery.message
-        properties = edit_properties(message.properties, changes)
-        session.send(message._replace(address=target, properties=properties))
-    session.acknowledge(moved[-1])
-    session.commit()
-    assert [one.consumer for one in moved] == [consumer] * len(sent)
-    await_counts(session, {source: 0, target: len(sent)})
-    found = peer.consume(target, len(sent))
-    for before, after in zip(sent, found, strict=True):
-        without = ("JMSDestination", "JMSDeliveryTime", "JMSTimestamp", "JMSRedelivered")
-        assert not before.differences(
-            after, without_headers=without, without_properties=("ours", DUPLICATE_PROPERTY)
-        )
-        assert after.value("ours") == 7
-
-
 def test_a_consumer_gets_no_more_than_its_credits(
     connection: CoreConnection, session: CoreSession, unique: str
 ) -> None:
@@ -253,15 +218,6 @@ def test_answers_without_a_waiter_are_not_kept(connection: CoreConnection, uniqu
         management.ask_all([ManagementQuestion("broker", attribute="Version")] * 100)
     session.ask_queue("DLQ")
     assert (session._answers, session._awaited) == ({}, set())
-
-
-def test_a_selector_chooses(connection: CoreConnection, session: CoreSession, unique: str) -> None:
-    queue = new_queue(session, unique)
-    fill(session, queue, 10)
-    session.create_consumer(queue, "n >= 7", window_bytes=WINDOW)
-    session.start()
-    assert numbers(receive(connection, session, 3)) == [7, 8, 9]
-    assert is_idle(session)
 
 
 def test_a_wrong_selector_and_a_missing_queue_are_refused(
@@ -470,20 +426,6 @@ def test_a_full_address_that_blocks_has_room_again_when_it_is_emptied(
     assert session.rooms.take(queue, 30_000, timeout_s=PATIENCE_S)
 
 
-def test_a_full_address_that_fails_says_so(session: CoreSession, unique: str) -> None:
-    queue = new_queue(session, f"fail.{unique}")
-
-    def overfill() -> None:
-        for at in range(100):
-            assert session.rooms.take(queue, 30_000)
-            session.send(make(queue, bytes(30_000), n=number(at)))
-            session.commit()
-
-    with pytest.raises(CoreRefused) as refused:
-        overfill()
-    assert refused.value.kind == ADDRESS_FULL
-
-
 def _address(session: CoreSession, name: str) -> packets.AddressAnswer | packets.AddressAnswerV5:
     [answer] = session.ask_addresses([name])
     assert not isinstance(answer, CoreRefused)
@@ -568,40 +510,6 @@ def test_each_version_is_spoken(connect: Connect, unique: str, version: int) -> 
     session.start()
     assert numbers(receive(connection, session, 2)) == [0, 1]
     assert _address(session, queue).queues == (queue,)
-
-
-def test_tls_with_and_without_a_client_certificate(tmp_path: Path) -> None:
-    pki = Pki(tmp_path)
-    us = pki.client("sidecar")
-    context = ssl.create_default_context(cafile=str(pki.ca_file))
-    with TlsArtemis(pki, us) as broker:
-        plain, by_tls, by_certificate = (broker.port("core", one) for one in (PLAIN, TLS, MUTUAL))
-
-        def session_of(
-            port: int, tls: ssl.SSLContext | None, user: str | None, within_s: float = PATIENCE_S
-        ) -> None:
-            endpoint = Endpoint(
-                "localhost",
-                port,
-                tls=tls,
-                user=user,
-                credentials=fixed_password(broker.password),
-                connect_timeout_s=within_s,
-                idle_timeout_s=30,
-            )
-            with closing(CoreConnection(endpoint, SystemClock())) as connection:
-                session = connection.create_session(is_transacted=True)
-                assert session.ask_queue("DLQ").exists
-
-        session_of(by_tls, context, broker.user)
-        with pytest.raises(LinkLost, match="with TLS"):
-            session_of(by_tls, None, broker.user)
-        with pytest.raises(LinkLost, match="TLS handshake"):
-            session_of(plain, context, broker.user, within_s=3)
-        with pytest.raises(BrokerRefused, match="client certificate"):
-            session_of(by_certificate, context, None)
-        context.load_cert_chain(us.certificate, us.key)
-        session_of(by_certificate, context, None)
 
 
 def test_a_broker_that_ends_is_distinguished_from_one_that_dies_or_is_silent() -> None:

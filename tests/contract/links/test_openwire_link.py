@@ -1,14 +1,8 @@
 """The OpenWire link on real Classic brokers, fed and read by real JMS clients."""
 
 import dataclasses
-import os
-import signal
-import ssl
-import struct
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
@@ -20,19 +14,15 @@ from amqsidecar.brokers.openwire.take import OpenWireTake
 from amqsidecar.clock import SystemClock
 from amqsidecar.errors import BrokerRefused, LinkLost, SendsRefused
 from amqsidecar.model.destination import Destination, DestinationKind, queue
-from support.brokers.broker_xml import CLASSIC_CONNECTORS, STOCK_CONNECTOR_OPTIONS
+from support.brokers.broker_xml import CLASSIC_CONNECTORS
 from support.brokers.loopback import at_loopback
-from support.brokers.real import QUICK_START, ClassicBroker
-from support.jms.ledger import ADDED_PROPERTIES
+from support.brokers.real import ClassicBroker
 from support.jms.peer import ALL_TYPES, JmsMessage, JmsPeer
-from support.links.cycles import IDLE_S, move, receive, resend, resend_of, stay_idle
+from support.links.cycles import IDLE_S, move, receive, resend, stay_idle
 from support.links.harness import await_depth
 from support.links.openwire import OpenWireHarness
-from support.machine.certificates import Pki
 from support.versions import CLASSIC_5, CLASSIC_6
 from support.waiting import PATIENCE_S, eventually
-from support.wires import openwire as wire
-from support.wires.openwire import WireMessage
 
 pytestmark = pytest.mark.broker
 
@@ -114,36 +104,6 @@ def pairs(
     expected: Sequence[JmsMessage], found: Sequence[JmsMessage]
 ) -> Iterator[tuple[JmsMessage, JmsMessage]]:
     return zip(expected, found, strict=True)
-
-
-def test_all_jms_types_come_back_as_if_they_had_never_failed(
-    broker: ClassicBroker, link: OpenWireTake, unique: str
-) -> None:
-    """Bodies, typed properties and headers equal those of messages that were consumed at once."""
-    peer = JmsPeer.of(broker, "openwire")
-    count = len(ALL_TYPES)
-    peer.produce(unique, test_id="t")
-    peer.produce(f"{unique}.control", test_id="t")
-    died = peer.fail(unique, messages=count)
-    deliveries = move(link, count, 1)
-
-    found = peer.consume(unique, count)
-    control = peer.consume(f"{unique}.control", count)
-    for expected, one in pairs(control, found):
-        headers = ("JMSDestination", "JMSMessageID", "JMSTimestamp", "JMSRedelivered")
-        differences = expected.differences(
-            one, without_headers=headers, without_properties=ADDED_PROPERTIES
-        )
-        assert differences == []
-        assert one.delivery_count == 2
-    for message, dead, one in zip(died, deliveries, found, strict=True):
-        assert dead.provenance.message_id == message.message_id
-        assert "exceeds redelivery policy limit" in (dead.provenance.cause or "")
-        assert one.headers["JMSTimestamp"] == message.headers["JMSTimestamp"]
-        assert one.properties["amqsidecarOriginalMessageId"] == ["String", message.message_id]
-        assert one.properties["amqsidecarRedeliveryCount"] == ["Integer", 1]
-        assert one.properties["redeliveryDelay"] == ["Long", 5000]
-        assert one.message_id != message.message_id
 
 
 def test_messages_of_qpid_jms_come_through_byte_for_byte(
@@ -294,48 +254,18 @@ def test_expired_messages_are_reported_and_time_to_live_is_restored(
     assert headers["JMSTimestamp"] > sent.headers["JMSTimestamp"]
 
 
-def test_non_persistent_messages_stay_non_persistent(
-    broker: ClassicBroker, link: OpenWireTake, unique: str
-) -> None:
-    """Though the broker made them persistent when they died."""
-    peer = JmsPeer.of(broker, "openwire")
-    [sent] = peer.produce(unique, "Text", persistent=False)
-    peer.fail(unique, messages=1)
-    [dead] = move(link, 1, 1)
-    assert not dead.provenance.persistent
-    [found] = peer.consume(unique, 1)
-    assert found.headers["JMSDeliveryMode"] == sent.headers["JMSDeliveryMode"]
-
-
-def test_an_idle_link_is_kept_alive(
-    broker: ClassicBroker, make_link: MakeLink, unique: str
-) -> None:
-    """Idle for several times the agreed silence, it still works."""
+def test_a_silent_broker_is_lost(broker: ClassicBroker, make_link: MakeLink, unique: str) -> None:
+    """Idle for several times the agreed silence a link still works; a broker that hangs ends it."""
     link = begin(make_link(broker.endpoint("OPENWIRE_PORT", idle_timeout_s=IDLE_S)), unique)
     stay_idle(link)
     link.commit_cycle([], [], 1)
     assert link.token.take(PATIENCE_S) == 1
-
-
-def test_a_silent_broker_is_lost(broker: ClassicBroker, make_link: MakeLink, unique: str) -> None:
-    """A broker that hangs is noticed by its silence."""
-    link = begin(make_link(broker.endpoint("OPENWIRE_PORT", idle_timeout_s=IDLE_S)), unique)
     broker.pause()
     try:
         with pytest.raises(LinkLost, match="silent"):
             eventually(lambda: link.wait(1))
     finally:
         broker.resume()
-
-
-def test_five_megabytes(broker: ClassicBroker, link: OpenWireTake, unique: str) -> None:
-    """A large body is moved whole, by an application's own client."""
-    peer = JmsPeer.of(broker, "openwire")
-    [sent] = peer.produce(unique, "Bytes", body_size=5_000_000)
-    peer.fail(unique, messages=1)
-    move(link, 1, 1)
-    [found] = peer.consume(unique, 1)
-    assert found.body == sent.body
 
 
 def test_a_message_beyond_the_brokers_frame_size_is_refused_before_it_is_sent(
@@ -428,46 +358,6 @@ def test_counts_of_closed_links_do_not_grow(
     assert [one.redelivery_counter for one in harness.drain_raw(f"DLQ.{unique}")] == [0] * 5
 
 
-def test_a_killed_broker_loses_and_doubles_nothing(
-    broker: ClassicBroker, harness: OpenWireHarness, make_link: MakeLink, unique: str
-) -> None:
-    """Killed in the middle of cycles; the token shows each time whether the last one happened."""
-    put(harness, unique, 600)
-    harness.close()
-    made = make_link()
-    link = begin(made, unique, prefetch=100)
-    token = link.token.take(PATIENCE_S)
-    assert token is not None
-    moved = kills = in_doubt = 0
-    while moved < 600:
-        try:
-            in_doubt = 0
-            deliveries = receive(link, min(20, 600 - moved))
-            if kills < 3 and moved >= 100 * (kills + 1):
-                kills += 1
-                killer = threading.Thread(target=os.kill, args=(broker.pid, signal.SIGKILL))
-                killer.start()
-            in_doubt = len(deliveries)
-            link.commit_cycle(deliveries, [resend(one) for one in deliveries], token + 1)
-            token += 1
-            moved += in_doubt
-        except LinkLost:
-            link.close()
-            killer.join()
-            eventually(lambda: not broker.is_running, what="the broker is dead")
-            broker.restart()
-            link = opened(made, unique)
-            found = link.token.take(PATIENCE_S)
-            assert found in (token, token + 1)
-            moved += in_doubt if found == token + 1 else 0
-            token = found
-    assert kills == 3
-    link.close()
-    with closing(OpenWireHarness(broker, unique)) as after:
-        ids = sorted(one.id for one in after.drain(unique))
-    assert ids == sorted(f"{unique}-{number}" for number in range(600))
-
-
 def test_a_broker_that_is_gone_is_lost(unique: str) -> None:
     """Nothing listens there: transient, with the address in the message."""
     link = OpenWireLink(ClassicLinkSettings(at_loopback(1), clock=SystemClock(), instance=unique))
@@ -481,46 +371,3 @@ def test_a_port_of_another_protocol_is_refused_or_lost(
     """The STOMP connector gives no OpenWire greeting; the link does not wait for ever."""
     with pytest.raises((BrokerRefused, LinkLost)):
         make_link(broker.endpoint("STOMP_PORT", connect_timeout_s=2)).take("amqsidecar.token.none")
-
-
-def test_tls_with_client_certificate_and_login(tmp_path: Path, unique: str) -> None:
-    """Both sides prove their identity; a stranger, or a wrong password, is refused."""
-    pki = Pki(tmp_path)
-    us = pki.client("sidecar")
-    options = f"transport.needClientAuth=true&amp;{STOCK_CONNECTOR_OPTIONS}"
-    uri = f"ssl://127.0.0.1:@OPENWIRE_PORT@?{options}"
-    flags = (*QUICK_START, *pki.broker_stores().jvm_flags)
-
-    def make(context: ssl.SSLContext, password: str = ClassicBroker.password) -> OpenWireLink:
-        return OpenWireLink(
-            ClassicLinkSettings(
-                secured.endpoint("OPENWIRE_PORT", password=password, tls=context),
-                clock=SystemClock(),
-                instance=unique,
-            )
-        )
-
-    with ClassicBroker(
-        CLASSIC_6, connectors={"openwire": uri}, jvm_flags=flags, authentication=True
-    ) as secured:
-        stranger = ssl.create_default_context(cafile=pki.ca_file)
-        with pytest.raises((LinkLost, BrokerRefused)):
-            make(stranger).take("amqsidecar.token.tls")
-        with pytest.raises(BrokerRefused, match="not trusted"):
-            make(ssl.create_default_context()).take("amqsidecar.token.tls")
-
-        known = ssl.create_default_context(cafile=pki.ca_file)
-        known.load_cert_chain(us.certificate, us.key)
-        with pytest.raises(BrokerRefused, match="password"):
-            make(known, "wrong").take("amqsidecar.token.tls")
-        link = begin(make(known), unique)
-        try:
-            big = struct.pack(">i", 3_000_000) + b"." * 3_000_000
-            dead = WireMessage(content=big).encoded()
-            send = resend_of(dead, destination=queue(f"DLQ.{unique}"), is_final=True)
-            link.commit_cycle([], [send] * 5, 1)
-            found = receive(link, 5)
-            assert all(wire.read_message(one.message).content == big for one in found)
-            link.commit_cycle(found, [], 2)
-        finally:
-            link.close()

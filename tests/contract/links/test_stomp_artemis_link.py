@@ -1,9 +1,8 @@
 """The STOMP link on a real Artemis: exactly once without transacted ACKs, and whole messages."""
 
 import json
-import signal
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -22,7 +21,6 @@ from amqsidecar.errors import BrokerRefused, LinkLost
 from amqsidecar.formats.stomp_frame import MESSAGE_BYTES_MAX
 from amqsidecar.model.destination import queue, topic
 from amqsidecar.model.left_behind import Loss
-from amqsidecar.wiring.app import CRASH_POINT_VARIABLE
 from support.brokers.broker_xml import STOCK_ADDRESS_SETTINGS, attempts_without_limit
 from support.brokers.real import ArtemisBroker, Broker
 from support.jms.peer import ALL_TYPES, JmsPeer
@@ -516,69 +514,6 @@ def test_it_asks_the_broker_and_leaves_nothing_behind(
         ),
         what="no address for answers is left",
     )
-
-
-def test_the_command_is_killed_and_nothing_is_lost_or_doubled(
-    own: ArtemisBroker, unique: str, tmp_path: Path
-) -> None:
-    """STOMP and Core producers, rejecting JMS consumers, the broker's own rules, kills."""
-    name = f"orders.{unique}"
-    qpid, core = JmsPeer.of(own, "qpid"), JmsPeer.of(own, "core")
-    options = ("intake.queues=[DLQ]", "intake.backlog=process", "cycle.max_messages=20")
-    sidecar = SidecarProcess(tmp_path, own.stomp_url, sets=options)
-
-    def restart_broker() -> None:
-        # Quirk (Artemis 2.44): of a STOMP connection that dies while messages are handed to
-        # it or acknowledged, a few may be counted but handed to nobody until the broker is
-        # started again: the token, or some that are at their origin already and that it names.
-        own.kill()
-        own.start()
-
-    def left() -> tuple[int, int]:
-        """Return how many have not succeeded, and how many are in the dead-letter queue."""
-        with closing(StompArtemisHarness(own, unique)) as looks:
-            return len(wanted) - len(consumer.succeeded()), looks.depth("DLQ")
-
-    def is_done() -> bool:
-        return left() == (0, 0)
-
-    with sidecar, qpid.start_flaky_consumer(name, failures=1, how="reject") as consumer:
-        with closing(StompArtemisHarness(own, unique)) as harness:
-            for number in range(200):
-                harness.put(name, b"of STOMP", testId=f"stomp-{number}")
-        sent = core.produce(name, "Text", text="t", count=40, sample_properties=False, group=None)
-        wanted = [
-            *(f"stomp-{number}" for number in range(200)),
-            *(str(one.test_id) for one in sent),
-        ]
-        for place in (*crash_points.NAMES, crash_points.ACCEPTING, crash_points.ACCEPTING):
-            sidecar.start(ready=False, environ={CRASH_POINT_VARIABLE: f"{place}:1"})
-            try:
-                eventually(
-                    lambda: not sidecar.is_running(),
-                    within_s=30,
-                    what=f"it is killed at {place}",
-                )
-            except TimeoutError:
-                restart_broker()
-                eventually(lambda: not sidecar.is_running(), what=f"it is killed at {place}")
-            assert sidecar.process is not None
-            assert sidecar.process.wait() == -signal.SIGKILL, sidecar.log()[-4000:]
-        sidecar.start()
-        before = None
-        while (now := left()) not in ((0, 0), before):
-            before = now
-            with suppress(TimeoutError):
-                eventually(is_done, within_s=12, every_s=0.5)
-        if now != (0, 0):
-            restart_broker()
-            eventually(is_done, every_s=0.5, last=lambda _: f"left: {left()}")
-        eventually(lambda: sidecar.unsent() == 0, what="all is sent")
-        assert sidecar.stop() == 0
-        succeeded = consumer.succeeded()
-    assert sorted(succeeded) == sorted(wanted)
-    assert "cycle_in_doubt" not in sidecar.log()
-    assert json.dumps("committed") in sidecar.log()
 
 
 def in_hand(harness: StompArtemisHarness) -> list[list[bool]]:

@@ -6,9 +6,7 @@ Dead letters are made by real JMS, AMQP and STOMP applications.
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -35,8 +33,6 @@ from support.links.cycles import IDLE_S, move, receive, resend, stay_idle
 from support.links.harness import await_depth
 from support.links.openwire import OpenWireHarness
 from support.sidecar.logs import show_sidecar_logs  # noqa: F401 - autouse
-from support.sidecar.policy import write_policy
-from support.sidecar.process import SidecarProcess
 from support.versions import CLASSIC_5, CLASSIC_6
 from support.waiting import PATIENCE_S, eventually
 from support.wires import openwire as wire
@@ -65,14 +61,6 @@ STRINGS = {
     "empty": "",
 }
 TEXT = "\U0001f600 \u20ac\r\n\\n:"
-LEFT_BEHIND = "amqsidecar_left_behind"
-POLICY = """\
-plugins:
-  - redelivery:
-      default_entry:
-        maximum_redeliveries: 3
-        initial_redelivery_delay_ms: 100
-"""
 MakeLink = Callable[..., StompClassicTake]
 
 
@@ -733,46 +721,3 @@ def test_a_silent_broker_is_lost(broker: ClassicBroker, make_link: MakeLink) -> 
             eventually(lambda: link.wait(0.1))
     finally:
         broker.resume()
-
-
-@dataclass
-class Plan:
-    """How many messages of each application, and where the sidecar is killed."""
-
-    jms: int = 120
-    stomp: int = 40
-    kills: tuple[str, ...] = ("gathered", "sent", "committing", "committed")
-
-
-def test_the_command_is_killed_and_nothing_is_lost_or_doubled(
-    broker: ClassicBroker, unique: str, jms: JmsPeer, stomp: StompPeer, tmp_path: Path
-) -> None:
-    """JMS and STOMP applications, `amqsidecar run` over STOMP, a kill at each dangerous place."""
-    if broker.version != CLASSIC_6:
-        pytest.skip("the link's own tests run on both versions; this one takes its time")
-    plan = Plan()
-    policy = write_policy(tmp_path, POLICY)
-    options = (f"intake.queues=[DLQ.{unique}]", "intake.backlog=process", "cycle.max_messages=20")
-    sidecar = SidecarProcess(tmp_path, broker.stomp_url, policy=policy, sets=options)
-    produce = partial(jms.produce, sample_properties=False, group=None, properties=STRINGS)
-    with sidecar, jms.start_flaky_consumer(unique, failures=1, full=True) as consumer:
-        sent = produce(unique, "Text", text=TEXT, count=plan.jms)
-        produce(unique, "Map")
-        for number in range(plan.stomp):
-            stomp.send(f"/queue/{unique}", {"testId": f"stomp-{number}"}, b"of STOMP")
-        for name in plan.kills:
-            sidecar.die_at(f"{name}:1")
-        sidecar.start()
-        count = plan.jms + plan.stomp
-        consumer.wait_for_successes(count)
-        eventually(lambda: sidecar.unsent() == 0, what="all is sent")
-        eventually(lambda: sidecar.metric(LEFT_BEHIND) == 1, what="the Map is reported")
-        assert sidecar.stop() == 0
-        succeeded = consumer.succeeded()
-    wanted = [*(str(one.test_id) for one in sent), *(f"stomp-{n}" for n in range(plan.stomp))]
-    assert sorted(succeeded) == sorted(wanted)
-    assert "cycle_in_doubt" not in sidecar.log()
-    assert '"verdict": "rolled_back"' in sidecar.log()
-    assert '"verdict": "committed"' in sidecar.log()
-    [stays] = jms.browse(f"DLQ.{unique}", count=1)
-    assert stays.type == "Map"

@@ -303,33 +303,6 @@ def test_what_dies_in_a_dead_letter_queue_never_circles(
     assert dead.test_id == f"{unique}-0"
 
 
-def test_large_messages_come_back_whole(peer: JmsPeer, unique: str) -> None:
-    """Bodies that the broker keeps in files of their own arrive with every byte."""
-    queue = f"e2e.back.{unique}"
-    with peer.start_flaky_consumer(queue, failures=2, full=True) as consumer:
-        sent = peer.produce(queue, ["Text", "Bytes"], test_id=unique, body_size=400_000)
-        consumer.wait_for_successes(2)
-        found = [receipts(consumer)[one.test_id][-1].received for one in sent]
-
-    assert [one.body == other.body for one, other in zip(sent, found, strict=True)] == [True] * 2
-
-
-def test_a_producers_duplicate_id_does_not_swallow_the_redelivery(
-    peer: JmsPeer, unique: str
-) -> None:
-    """The broker drops a duplicate id that it knows and says accepted; so it gets another name."""
-    queue = f"e2e.back.{unique}"
-    with peer.start_flaky_consumer(queue, failures=2, full=True) as consumer:
-        [sent] = peer.produce(
-            queue, "Text", test_id=unique, properties={"_AMQ_DUPL_ID": f"{unique}-mine"}
-        )
-        consumer.wait_for_successes(1)
-        last = receipts(consumer)[sent.test_id][-1].received
-
-    assert last.value("amqsidecarOriginalDuplicateId") == f"{unique}-mine"
-    assert last.value("_AMQ_DUPL_ID") is None
-
-
 def test_a_core_stream_with_a_byte_array_stops_nothing(
     artemis: ArtemisBroker, tmp_path: Path, unique: str
 ) -> None:

@@ -330,15 +330,3 @@ def test_many_deaths_of_one_message_are_never_lost(attached: Attached, unique: s
         one.message_id for one in sent
     }
     assert peer.consume(queue, wait_ms=100) == []
-
-
-def test_large_messages_come_back_whole(attached: Attached, unique: str) -> None:
-    """Bodies of 2 MiB arrive with every byte."""
-    peer = attached.peer("openwire")
-    queue = f"e2e.back.{unique}"
-    with peer.start_flaky_consumer(queue, failures=1, full=True) as consumer:
-        sent = peer.produce(queue, ["Text", "Bytes"], test_id=unique, body_size=2 << 20)
-        consumer.wait_for_successes(2)
-        found = [receipts(consumer)[one.test_id][-1].received for one in sent]
-
-    assert [one.body for one in found] == [one.body for one in sent]

@@ -52,37 +52,6 @@ def sidecar(
         yield made
 
 
-def test_every_message_comes_back_as_it_was(
-    broker: ArtemisBroker, sidecar: SidecarProcess, unique: str
-) -> None:
-    """All types and properties, and an ObjectMessage without an object, which AMQP can't carry.
-
-    Each dies once in its queue; the dead-letter queue has itself as its dead-letter address.
-    """
-    peer = JmsPeer.of(broker, "core")
-    sent = peer.produce(unique, TYPES)
-    peer.fail(unique, "rollback", messages=len(sent))
-    with sidecar:
-        sidecar.start()
-        found = peer.consume(unique, len(sent), wait_ms=60_000)
-        assert sidecar.stop() == 0
-    assert len(found) == len(sent)
-    for before, after in zip(
-        sorted(sent, key=lambda one: str(one.test_id)),
-        sorted(found, key=lambda one: str(one.test_id)),
-        strict=True,
-    ):
-        assert after.test_id == before.test_id
-        assert not before.differences(
-            after,
-            without_headers=("JMSDestination", "JMSRedelivered", "JMSDeliveryTime"),
-            without_properties=ADDED_PROPERTIES,
-        )
-        assert after.value("amqsidecarRedeliveryCount") == 1
-        assert after.value("amqsidecarOriginalMessageId") == before.message_id
-        assert after.message_id == before.message_id
-
-
 @pytest.mark.parametrize("wire", ["core"], indirect=True)
 def test_what_amqp_clients_have_made_stays_and_is_reported(
     broker: ArtemisBroker, sidecar: SidecarProcess, policy: Path, unique: str, tmp_path: Path

@@ -282,6 +282,7 @@ def test_messages_come_back_by_a_link_that_only_a_certificate_opens(
             )
         else:
             sent = peer.produce(unique, count=3)
+            sent += peer.produce(unique, "Bytes", body_size=3_000_000)
         ids = consumer.wait_for_successes(len(sent))
     assert sorted(ids) == sorted(str(one.test_id) for one in sent)
     if whole_way.wire != "stomp":

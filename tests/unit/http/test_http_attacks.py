@@ -122,35 +122,32 @@ def test_a_target_is_what_it_looks_like(site: Site, target: str) -> None:
     assert site.client("token").post("/api/v1/operations", json=wanted).status_code == 400
 
 
-def test_no_more_listen_than_may(tmp_path: Path) -> None:
+async def test_no_more_listen_than_may(tmp_path: Path) -> None:
     """Also where all of them come at once."""
     fill(tmp_path / "schedule.db")
 
-    async def listen() -> None:
-        queries = make_queries(
-            open_schedule=lambda: opened(SqliteStore(tmp_path / "schedule.db", clock=SystemClock()))
-        )
-        live = Live(queries, every_s=0.01)
-        try:
-            asked = [live.listen() for _ in range(MAX_LISTENERS + 5)]
-            found = await asyncio.gather(*asked, return_exceptions=True)
-            heard = [one for one in found if not isinstance(one, BaseException)]
-            refused = [one for one in found if isinstance(one, HttpRefused)]
-            assert len(heard) + len(refused) == len(found)
-            assert len(heard) == MAX_LISTENERS
-            for one in heard:
-                assert (await anext(one)).startswith(b"event: counters")
-            # A listener that goes makes room, also if it never read. The loop closes both of its
-            # generators in steps of their own, so the room comes some turns later.
-            del one, heard, found
-            async with asyncio.timeout(60):
-                while len(live._listeners) == MAX_LISTENERS:
-                    await asyncio.sleep(0.01)
-            await anext(await live.listen())
-        finally:
-            queries.close()
-
-    asyncio.run(listen())
+    queries = make_queries(
+        open_schedule=lambda: opened(SqliteStore(tmp_path / "schedule.db", clock=SystemClock()))
+    )
+    live = Live(queries, every_s=0.01)
+    try:
+        asked = [live.listen() for _ in range(MAX_LISTENERS + 5)]
+        found = await asyncio.gather(*asked, return_exceptions=True)
+        heard = [one for one in found if not isinstance(one, BaseException)]
+        refused = [one for one in found if isinstance(one, HttpRefused)]
+        assert len(heard) + len(refused) == len(found)
+        assert len(heard) == MAX_LISTENERS
+        for one in heard:
+            assert (await anext(one)).startswith(b"event: counters")
+        # A listener that goes makes room, also if it never read. The loop closes both of its
+        # generators in steps of their own, so the room comes some turns later.
+        del one, heard, found
+        async with asyncio.timeout(60):
+            while len(live._listeners) == MAX_LISTENERS:
+                await asyncio.sleep(0.01)
+        await anext(await live.listen())
+    finally:
+        queries.close()
 
 
 def test_a_client_can_not_choose_its_session(site: Site) -> None:

@@ -199,39 +199,33 @@ class Guarded:
         return status, size
 
 
-def test_bodies_share_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_bodies_share_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guard, "BODIES_BYTES_MAX", 1_000)
 
-    async def play() -> None:
-        guarded = Guarded(1)
-        waiting = asyncio.create_task(guarded.ask("POST", b"b" * 900))
+    guarded = Guarded(1)
+    waiting = asyncio.create_task(guarded.ask("POST", b"b" * 900))
+    await asyncio.sleep(0)
+    while not guarded.guard._bodies._used:
         await asyncio.sleep(0)
-        while not guarded.guard._bodies._used:
-            await asyncio.sleep(0)
-        assert (await guarded.ask("POST", b"b" * 900))[0] == 503
-        guarded.may_end.set()
-        assert (await waiting)[0] == 200
-        assert (await guarded.ask("POST", b"b" * 900))[0] == 200
-
-    asyncio.run(play())
+    assert (await guarded.ask("POST", b"b" * 900))[0] == 503
+    guarded.may_end.set()
+    assert (await waiting)[0] == 200
+    assert (await guarded.ask("POST", b"b" * 900))[0] == 200
 
 
-def test_unread_answers_share_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unread_answers_share_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guard, "ANSWERS_BYTES_MAX", 300_000)
 
-    async def play() -> None:
-        guarded = Guarded(200_000)
-        guarded.may_end.set()
-        read = asyncio.Event()
-        unread = asyncio.create_task(guarded.ask("GET", read=read))
-        while not guarded.guard._answers._used:
-            await asyncio.sleep(0)
-        assert (await guarded.ask("GET"))[0] == 503
-        read.set()
-        assert await unread == (200, 200_000)
-        assert await guarded.ask("GET") == (200, 200_000)
-
-    asyncio.run(play())
+    guarded = Guarded(200_000)
+    guarded.may_end.set()
+    read = asyncio.Event()
+    unread = asyncio.create_task(guarded.ask("GET", read=read))
+    while not guarded.guard._answers._used:
+        await asyncio.sleep(0)
+    assert (await guarded.ask("GET"))[0] == 503
+    read.set()
+    assert await unread == (200, 200_000)
+    assert await guarded.ask("GET") == (200, 200_000)
 
 
 def test_json_is_still_json(site: Site) -> None:

@@ -164,6 +164,12 @@ async def between(
         await made.finish()
 
 
+def confirm(broker: Pair, sent: bytes) -> None:
+    """Answer the SEND of a copy by its receipt."""
+    receipt = sent.rpartition(b"receipt:")[2].partition(b"\n")[0]
+    broker[1].write(b"RECEIPT\nreceipt-id:%b\n\n\0" % receipt)
+
+
 def close(*pairs: Pair) -> None:
     for _, writer in pairs:
         writer.close()
@@ -203,158 +209,131 @@ def reset(pair: Pair) -> None:
     pair[1].transport.abort()
 
 
-def test_half_an_end_is_passed_on_and_the_other_half_goes_on(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with between(tmp_path) as both:
-            client, broker = await both.connect()
-            client[1].write(CONNECT + b"SEND\ndestin")
-            client[1].write_eof()
-            assert await broker[0].read() == CONNECT + b"SEND\ndestin", "also half a head"
-            broker[1].write(CONNECTED)
-            broker[1].close()
-            assert await client[0].read() == CONNECTED
-            close(client)
-
-    asyncio.run(run())
+async def test_half_an_end_is_passed_on_and_the_other_half_goes_on(tmp_path: Path) -> None:
+    async with between(tmp_path) as both:
+        client, broker = await both.connect()
+        client[1].write(CONNECT + b"SEND\ndestin")
+        client[1].write_eof()
+        assert await broker[0].read() == CONNECT + b"SEND\ndestin", "also half a head"
+        broker[1].write(CONNECTED)
+        broker[1].close()
+        assert await client[0].read() == CONNECTED
+        close(client)
 
 
 @pytest.mark.parametrize("from_client", [True, False])
-def test_a_connection_that_both_sides_have_ended_is_forgotten(
+async def test_a_connection_that_both_sides_have_ended_is_forgotten(
     tmp_path: Path, from_client: bool
 ) -> None:
     """At once, not when the listener ends: else `connections_max` would be reached."""
-
-    async def run() -> None:
-        async with between(tmp_path, connections_max=1) as both:
-            for _ in range(3):
-                client, broker = await both.connect()
-                client[1].write(CONNECT)
-                await broker[0].readexactly(len(CONNECT))
-                here, there = (client, broker) if from_client else (broker, client)
-                close(here)
-                assert await there[0].read() == b""
-                close(there)
-                while both.counts.open:
-                    await asyncio.sleep(0.01)
-
-    asyncio.run(run())
-
-
-@pytest.mark.parametrize("from_client", [True, False])
-def test_a_reset_is_passed_on(tmp_path: Path, from_client: bool) -> None:
-    async def run() -> None:
-        async with between(tmp_path) as both:
-            client, broker = await both.connect()
-            here, there = (client, broker) if from_client else (broker, client)
-            here[1].write(CONNECT)
-            await here[1].drain()
-            if from_client:
-                await there[0].readexactly(len(CONNECT))
-            reset(here)
-            if not from_client:
-                with suppress(asyncio.IncompleteReadError, ConnectionResetError):
-                    await there[0].readexactly(len(CONNECT))
-            assert await is_reset(there)
-            close(client, broker)
-
-    asyncio.run(run())
-
-
-def test_a_broker_that_is_not_there_looks_so(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with between(tmp_path, has_broker=False) as both:
-            client = await asyncio.open_connection("127.0.0.1", both.port)
-            assert await is_reset(client)
-            assert both.counts.failures == 1
-            close(client)
-
-    asyncio.run(run())
-
-
-def test_beyond_the_limit_a_client_is_refused(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with between(tmp_path, connections_max=1) as both:
-            first = await both.connect()
-            second = await asyncio.open_connection("127.0.0.1", both.port)
-            assert await is_reset(second)
-            assert both.counts.refusals == 1
-            close(second, *first)
-
-    asyncio.run(run())
-
-
-def test_it_says_which_places_are_short_and_when_nobody_gives_way(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with between(tmp_path, connections_max=1) as both:
-            assert (both.listener.problem, both.listener.shortage) == ("", "")
-            client, broker = await both.connect()
-            logging_in = "1 of 1 connections without a log-in are taken"
-            assert logging_in in both.listener.shortage
-            assert both.listener.problem == "", "it gives way to the next client"
-            client[1].write(CONNECT)
-            broker[1].write(CONNECTED)
-            await client[0].readexactly(len(CONNECTED))
-            assert both.listener.problem == "all 1 connections are taken"
-            assert both.listener.shortage == "1 of 1 connections are taken"
-            close(client, broker)
-
-    asyncio.run(run())
-
-
-def test_a_client_counts_until_it_has_all_that_is_still_to_send(tmp_path: Path) -> None:
-    """Else one that reads nothing, and is ended again and again, would fill the memory."""
-
-    async def run() -> None:
-        async with between(tmp_path) as both:
+    async with between(tmp_path, connections_max=1) as both:
+        for _ in range(3):
             client, broker = await both.connect()
             client[1].write(CONNECT)
-            cast("asyncio.Transport", client[1].transport).pause_reading()
             await broker[0].readexactly(len(CONNECT))
-            broker[1].write(CONNECTED)
-            await write_until_held_up(broker[1], MESSAGE.replace(b"body", b"x" * 65_536))
-            client[1].write(b"NACK\nid:" + b"n" * (2 << 20))
-            with suppress(ConnectionResetError):
-                while await broker[0].read(1 << 16):
-                    pass
-            assert both.counts.open == 1
-            reset(client)
+            here, there = (client, broker) if from_client else (broker, client)
+            close(here)
+            assert await there[0].read() == b""
+            close(there)
             while both.counts.open:
                 await asyncio.sleep(0.01)
-            close(broker)
-
-    asyncio.run(run())
 
 
 @pytest.mark.parametrize("from_client", [True, False])
-def test_a_side_that_does_not_read_stops_the_other(tmp_path: Path, from_client: bool) -> None:
+async def test_a_reset_is_passed_on(tmp_path: Path, from_client: bool) -> None:
+    async with between(tmp_path) as both:
+        client, broker = await both.connect()
+        here, there = (client, broker) if from_client else (broker, client)
+        here[1].write(CONNECT)
+        await here[1].drain()
+        if from_client:
+            await there[0].readexactly(len(CONNECT))
+        reset(here)
+        if not from_client:
+            with suppress(asyncio.IncompleteReadError, ConnectionResetError):
+                await there[0].readexactly(len(CONNECT))
+        assert await is_reset(there)
+        close(client, broker)
+
+
+async def test_a_broker_that_is_not_there_looks_so(tmp_path: Path) -> None:
+    async with between(tmp_path, has_broker=False) as both:
+        client = await asyncio.open_connection("127.0.0.1", both.port)
+        assert await is_reset(client)
+        assert both.counts.failures == 1
+        close(client)
+
+
+async def test_beyond_the_limit_a_client_is_refused(tmp_path: Path) -> None:
+    async with between(tmp_path, connections_max=1) as both:
+        first = await both.connect()
+        second = await asyncio.open_connection("127.0.0.1", both.port)
+        assert await is_reset(second)
+        assert both.counts.refusals == 1
+        close(second, *first)
+
+
+async def test_it_says_which_places_are_short_and_when_nobody_gives_way(tmp_path: Path) -> None:
+    async with between(tmp_path, connections_max=1) as both:
+        assert (both.listener.problem, both.listener.shortage) == ("", "")
+        client, broker = await both.connect()
+        logging_in = "1 of 1 connections without a log-in are taken"
+        assert logging_in in both.listener.shortage
+        assert both.listener.problem == "", "it gives way to the next client"
+        client[1].write(CONNECT)
+        broker[1].write(CONNECTED)
+        await client[0].readexactly(len(CONNECTED))
+        assert both.listener.problem == "all 1 connections are taken"
+        assert both.listener.shortage == "1 of 1 connections are taken"
+        close(client, broker)
+
+
+async def test_a_client_counts_until_it_has_all_that_is_still_to_send(tmp_path: Path) -> None:
+    """Else one that reads nothing, and is ended again and again, would fill the memory."""
+    async with between(tmp_path) as both:
+        client, broker = await both.connect()
+        client[1].write(CONNECT)
+        cast("asyncio.Transport", client[1].transport).pause_reading()
+        await broker[0].readexactly(len(CONNECT))
+        broker[1].write(CONNECTED)
+        await write_until_held_up(broker[1], MESSAGE.replace(b"body", b"x" * 65_536))
+        client[1].write(b"NACK\nid:" + b"n" * (2 << 20))
+        with suppress(ConnectionResetError):
+            while await broker[0].read(1 << 16):
+                pass
+        assert both.counts.open == 1
+        reset(client)
+        while both.counts.open:
+            await asyncio.sleep(0.01)
+        close(broker)
+
+
+@pytest.mark.parametrize("from_client", [True, False])
+async def test_a_side_that_does_not_read_stops_the_other(tmp_path: Path, from_client: bool) -> None:
     """What is on its way stays bounded; nothing of it is lost once it is read."""
-
-    async def run() -> None:
-        async with between(tmp_path) as both:
-            client, broker = await both.connect()
-            here, there = (client, broker) if from_client else (broker, client)
-            client[1].write(CONNECT)
-            await broker[0].readexactly(len(CONNECT))
-            size = 64 << 20
-            head = b"SEND\ncontent-length:%d\n\n" % size
-            here[1].write(head)
-            piece = b"x" * (1 << 16)
-            sent = await write_until_held_up(here[1], piece)
-            held_up_at = both.counts.from_client + both.counts.from_broker
-            assert sent < size, "it was held up"
-            received = len(await there[0].readexactly(len(head)))
-            rest = (sent, asyncio.ensure_future(_read(there[0], size)))
-            for _ in range(sent, size, len(piece)):
-                here[1].write(piece)
-                await here[1].drain()
-            here[1].write(b"\0")
-            assert await rest[1] == size
-            assert await there[0].readexactly(1) == b"\0"
-            assert held_up_at < 32 << 20
-            assert received == len(head)
-            close(client, broker)
-
-    asyncio.run(run())
+    async with between(tmp_path) as both:
+        client, broker = await both.connect()
+        here, there = (client, broker) if from_client else (broker, client)
+        client[1].write(CONNECT)
+        await broker[0].readexactly(len(CONNECT))
+        size = 64 << 20
+        head = b"SEND\ncontent-length:%d\n\n" % size
+        here[1].write(head)
+        piece = b"x" * (1 << 16)
+        sent = await write_until_held_up(here[1], piece)
+        held_up_at = both.counts.from_client + both.counts.from_broker
+        assert sent < size, "it was held up"
+        received = len(await there[0].readexactly(len(head)))
+        rest = (sent, asyncio.ensure_future(_read(there[0], size)))
+        for _ in range(sent, size, len(piece)):
+            here[1].write(piece)
+            await here[1].drain()
+        here[1].write(b"\0")
+        assert await rest[1] == size
+        assert await there[0].readexactly(1) == b"\0"
+        assert held_up_at < 32 << 20
+        assert received == len(head)
+        close(client, broker)
 
 
 async def _read(reader: asyncio.StreamReader, size: int) -> int:
@@ -367,77 +346,60 @@ async def _read(reader: asyncio.StreamReader, size: int) -> int:
 
 
 @pytest.mark.parametrize("last", [b"", b"DISCONNECT\n\n\0"])
-def test_a_client_that_leaves_after_its_nack_has_given_up(tmp_path: Path, last: bytes) -> None:
+async def test_a_client_that_leaves_after_its_nack_has_given_up(
+    tmp_path: Path, last: bytes
+) -> None:
     """The broker's end stays until the copy is safe and the original acknowledged."""
-
-    async def run() -> None:
-        async with between(tmp_path) as both:
-            client, broker = await both.subscribed()
-            client[1].write(NACK + last)
-            client[1].close()
-            sent = await broker[0].readuntil(b"\nbody\0")
-            receipt = sent.rpartition(b"receipt:")[2].partition(b"\n")[0]
-            broker[1].write(b"RECEIPT\nreceipt-id:%b\n\n\0" % receipt)
-            assert await broker[0].read() == ACK + last
-            assert both.counts.outcomes == [NackOutcome.INTERCEPTED]
-            close(broker)
-
-    asyncio.run(run())
+    async with between(tmp_path) as both:
+        client, broker = await both.subscribed()
+        client[1].write(NACK + last)
+        client[1].close()
+        sent = await broker[0].readuntil(b"\nbody\0")
+        confirm(broker, sent)
+        assert await broker[0].read() == ACK + last
+        assert both.counts.outcomes == [NackOutcome.INTERCEPTED]
+        close(broker)
 
 
-def test_a_client_that_is_reset_while_it_reads_nothing_has_given_up(tmp_path: Path) -> None:
+async def test_a_client_that_is_reset_while_it_reads_nothing_has_given_up(tmp_path: Path) -> None:
     """What it had not read is thrown away, so that the receipt behind it arrives."""
-
-    async def run() -> None:
-        async with between(tmp_path) as both:
-            client, broker = await both.subscribed()
-            cast("asyncio.Transport", client[1].transport).pause_reading()
-            body = b"x" * (32 << 20)
-            broker[1].write(b"MESSAGE\ncontent-length:%d\n\n%b\0" % (len(body), body))
-            with pytest.raises(TimeoutError):
-                await asyncio.wait_for(broker[1].drain(), 0.5)
-            client[1].write(NACK)
-            sent = await broker[0].readuntil(b"\nbody\0")
-            reset(client)
-            receipt = sent.rpartition(b"receipt:")[2].partition(b"\n")[0]
-            broker[1].write(b"RECEIPT\nreceipt-id:%b\n\n\0" % receipt)
-            assert await broker[0].read() == ACK
-            assert both.counts.outcomes == [NackOutcome.INTERCEPTED]
-            close(broker)
-
-    asyncio.run(run())
+    async with between(tmp_path) as both:
+        client, broker = await both.subscribed()
+        cast("asyncio.Transport", client[1].transport).pause_reading()
+        body = b"x" * (32 << 20)
+        broker[1].write(b"MESSAGE\ncontent-length:%d\n\n%b\0" % (len(body), body))
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(broker[1].drain(), 0.5)
+        client[1].write(NACK)
+        sent = await broker[0].readuntil(b"\nbody\0")
+        reset(client)
+        confirm(broker, sent)
+        assert await broker[0].read() == ACK
+        assert both.counts.outcomes == [NackOutcome.INTERCEPTED]
+        close(broker)
 
 
-def test_the_end_of_the_listener_waits_for_what_was_given_up(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with between(tmp_path) as both:
-            client, broker = await both.subscribed()
-            idle = await both.connect()
-            client[1].write(NACK)
-            sent = await broker[0].readuntil(b"\nbody\0")
-            both.stop.set()
-            assert await idle[0][0].read() == b"", "who has nothing open is let go"
-            receipt = sent.rpartition(b"receipt:")[2].partition(b"\n")[0]
-            broker[1].write(b"RECEIPT\nreceipt-id:%b\n\n\0" % receipt)
-            assert await broker[0].read() == ACK
-            close(client, broker, *idle)
-
-    asyncio.run(run())
+async def test_the_end_of_the_listener_waits_for_what_was_given_up(tmp_path: Path) -> None:
+    async with between(tmp_path) as both:
+        client, broker = await both.subscribed()
+        idle = await both.connect()
+        client[1].write(NACK)
+        sent = await broker[0].readuntil(b"\nbody\0")
+        both.stop.set()
+        assert await idle[0][0].read() == b"", "who has nothing open is let go"
+        confirm(broker, sent)
+        assert await broker[0].read() == ACK
+        close(client, broker, *idle)
 
 
-def test_tls_on_both_sides(tmp_path: Path) -> None:
+async def test_tls_on_both_sides(tmp_path: Path) -> None:
     """Interception as without; an end of one side ends the other, since TLS has no half of one."""
-
-    async def run() -> None:
-        async with between(tmp_path, authority=trustme.CA()) as both:
-            client, broker = await both.subscribed()
-            client[1].write(NACK)
-            sent = await broker[0].readuntil(b"\nbody\0")
-            receipt = sent.rpartition(b"receipt:")[2].partition(b"\n")[0]
-            broker[1].write(b"RECEIPT\nreceipt-id:%b\n\n\0" % receipt)
-            assert await broker[0].readexactly(len(ACK)) == ACK
-            broker[1].close()
-            assert await client[0].read() == b""
-            close(client)
-
-    asyncio.run(run())
+    async with between(tmp_path, authority=trustme.CA()) as both:
+        client, broker = await both.subscribed()
+        client[1].write(NACK)
+        sent = await broker[0].readuntil(b"\nbody\0")
+        confirm(broker, sent)
+        assert await broker[0].readexactly(len(ACK)) == ACK
+        broker[1].close()
+        assert await client[0].read() == b""
+        close(client)

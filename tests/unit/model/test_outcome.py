@@ -1,7 +1,8 @@
 """What became of a re-send: never "consumed" of a message that was not acknowledged."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -28,16 +29,23 @@ def verdict(observations: Sequence[Observation], now_ms: int = END_MS + WINDOW_M
     return outcome_of(RESENT_MS, None, observations, now_ms, WINDOW_MS)
 
 
-def test_message_that_was_acknowledged_while_the_queue_was_watched_is_consumed() -> None:
-    seen = looks(
-        (90_000, counted(0, 7), 0),
-        (95_000, counted(0, 7), 0),
-        (105_000, counted(0, 8), 0),
-        (END_MS + 1_000, counted(0, 8), 0),
+def watched(
+    *later: tuple[int, Counters, int], kind: Callable[..., Counters] = counted
+) -> list[Observation]:
+    """Return the observations of a queue that was seen empty twice before the re-send."""
+    return looks((90_000, kind(0, 7), 0), (95_000, kind(0, 7), 0), *later)
+
+
+def late(depth: int, acknowledged: int, removed: int = 0) -> Counters:
+    """Return counters of a broker on which dead letters count as acknowledged."""
+    return Counters(
+        depth=depth, acknowledged=acknowledged, removed=removed, run="one", counts_deaths_late=True
     )
 
-    outcome = verdict(seen, END_MS + 2_000)
 
+def test_message_that_was_acknowledged_while_the_queue_was_watched_is_consumed() -> None:
+    seen = watched((105_000, counted(0, 8), 0), (END_MS + 1_000, counted(0, 8), 0))
+    outcome = verdict(seen, END_MS + 2_000)
     assert outcome.kind is OutcomeKind.CONSUMED
     assert "61.0 s after its re-send" in outcome.evidence
 
@@ -47,10 +55,8 @@ def test_window_is_open_until_its_end() -> None:
 
 
 def test_death_after_the_resend_counts_whatever_the_counters_say() -> None:
-    seen = looks((90_000, counted(0, 7), 0), (95_000, counted(0, 7), 0), (END_MS, counted(0, 9), 0))
-
+    seen = watched((END_MS, counted(0, 9), 0))
     outcome = outcome_of(RESENT_MS, RESENT_MS + 2_500, seen, END_MS + 1, WINDOW_MS)
-
     assert outcome == Outcome(OutcomeKind.CAME_BACK, "died again 2.5 s after it was re-sent")
 
 
@@ -65,168 +71,120 @@ def test_without_a_proof_the_outcome_waits_for_one_as_long_as_its_window() -> No
     )
 
 
-def test_queue_that_was_never_empty_proves_nothing() -> None:
-    seen = looks(
-        (90_000, counted(3, 7), 0),
-        (95_000, counted(3, 7), 0),
-        (END_MS + 1_000, counted(3, 50), 0),
-    )
-
+@pytest.mark.parametrize(
+    ("seen", "evidence"),
+    [
+        pytest.param(
+            looks(
+                (90_000, counted(3, 7), 0),
+                (95_000, counted(3, 7), 0),
+                (END_MS + 1_000, counted(3, 50), 0),
+            ),
+            "last seen with 3",
+            id="the queue was never empty",
+        ),
+        pytest.param(
+            watched((END_MS - 1, counted(0, 8), 0), (END_MS + 5_000, counted(2, 9), 0)),
+            "",
+            id="the queue was empty only within the window",
+        ),
+        pytest.param(
+            watched(
+                (105_000, counted(0, 9, removed=1), 0),
+                (END_MS + 1_000, counted(0, 12, removed=1), 0),
+            ),
+            "purge",
+            id="others were acknowledged beside a purge",
+        ),
+        pytest.param(
+            watched(
+                (98_000, counted(0, 8), 1),
+                (105_000, counted(0, 9, removed=1), 0),
+                (END_MS + 1_000, counted(0, 12, removed=1), 0),
+            ),
+            "",
+            id="a death that no counter counted pays for no purge",
+        ),
+        pytest.param(
+            looks(
+                (90_000, counted(0, 7), 0),
+                (95_000, counted(0, 7), 3),
+                (105_000, counted(0, 9, removed=1), 1),
+                (END_MS + 1_000, counted(0, 12, removed=1), 0),
+            ),
+            "",
+            id="deaths from before the first look come in",
+        ),
+        pytest.param(
+            watched(
+                (105_000, late(0, 9, removed=1), 1),
+                (END_MS + 1_000, late(0, 12, removed=1), 0),
+                (END_MS + 6_000, late(0, 12, removed=1), 0),
+                kind=late,
+            ),
+            "",
+            id="where deaths count as acknowledged none pays for what was purged",
+        ),
+        pytest.param(
+            watched(
+                (105_000, counted(0, 8, run="two"), 0),
+                (END_MS + 1_000, counted(0, 20, run="two"), 0),
+            ),
+            "",
+            id="the counters restarted",
+        ),
+        pytest.param(
+            watched(
+                (105_000, counted(0, 3), 0),
+                (110_000, counted(0, 20), 0),
+                (END_MS + 1_000, counted(0, 20), 0),
+            ),
+            "",
+            id="the counters went back",
+        ),
+        pytest.param(
+            watched((END_MS + 1_000, counted(0, 7), 0)),
+            "nothing was acknowledged",
+            id="a queue without a reader",
+        ),
+    ],
+)
+def test_this_proves_nothing(seen: list[Observation], evidence: str) -> None:
     outcome = verdict(seen)
-
     assert outcome.kind is OutcomeKind.UNKNOWN
-    assert "last seen with 3" in outcome.evidence
-
-
-def test_queue_that_was_empty_only_within_the_window_proves_nothing() -> None:
-    seen = looks(
-        (90_000, counted(0, 7), 0),
-        (95_000, counted(0, 7), 0),
-        (END_MS - 1, counted(0, 8), 0),
-        (END_MS + 5_000, counted(2, 9), 0),
-    )
-
-    assert verdict(seen).kind is OutcomeKind.UNKNOWN
-
-
-def test_purge_is_no_consumption_although_others_were_acknowledged() -> None:
-    seen = looks(
-        (90_000, counted(0, 7), 0),
-        (95_000, counted(0, 7), 0),
-        (105_000, counted(0, 9, removed=1), 0),
-        (END_MS + 1_000, counted(0, 12, removed=1), 0),
-    )
-
-    outcome = verdict(seen)
-
-    assert outcome.kind is OutcomeKind.UNKNOWN
-    assert "purge" in outcome.evidence
+    assert evidence in outcome.evidence
 
 
 def test_deaths_that_came_to_the_sidecar_hinder_no_proof() -> None:
-    seen = looks(
-        (90_000, counted(0, 7), 0),
-        (95_000, counted(0, 7), 0),
+    seen = watched(
         (105_000, counted(0, 9, removed=3), 2),
         (END_MS + 1_000, counted(0, 12, removed=4), 1),
         (END_MS + 6_000, counted(1, 12, removed=4), 1),
     )
-
     assert verdict(seen[:4]).kind is OutcomeKind.UNKNOWN
     assert verdict(seen).kind is OutcomeKind.CONSUMED
 
 
 def test_death_that_does_not_come_is_waited_for_and_then_ends_the_proof() -> None:
-    seen = looks(
-        (90_000, counted(0, 7), 0),
-        (95_000, counted(0, 7), 0),
+    seen = watched(
         (105_000, counted(0, 9, removed=1), 0),
         (126_000, counted(0, 9, removed=1), 0),
         (END_MS + 1_000, counted(0, 12, removed=1), 0),
     )
-
     assert seen[2].steady_since_ms == 95_000
     assert seen[3].steady_since_ms == 126_000
     assert verdict(seen).kind is OutcomeKind.UNKNOWN
 
 
-def test_death_that_no_counter_counted_pays_for_no_purge() -> None:
-    seen = looks(
-        (90_000, counted(0, 7), 0),
-        (95_000, counted(0, 7), 0),
-        (98_000, counted(0, 8), 1),
-        (105_000, counted(0, 9, removed=1), 0),
-        (END_MS + 1_000, counted(0, 12, removed=1), 0),
-    )
-
-    assert verdict(seen).kind is OutcomeKind.UNKNOWN
-
-
-def test_nothing_is_proved_while_deaths_from_before_the_first_look_come_in() -> None:
-    seen = looks(
-        (90_000, counted(0, 7), 0),
-        (95_000, counted(0, 7), 3),
-        (105_000, counted(0, 9, removed=1), 1),
-        (END_MS + 1_000, counted(0, 12, removed=1), 0),
-    )
-
-    assert verdict(seen).kind is OutcomeKind.UNKNOWN
-
-
-def late(depth: int, acknowledged: int, removed: int = 0) -> Counters:
-    """Return counters of a broker on which dead letters count as acknowledged."""
-    return Counters(
-        depth=depth, acknowledged=acknowledged, removed=removed, run="one", counts_deaths_late=True
-    )
-
-
 def test_where_deaths_count_as_acknowledged_an_empty_queue_counts_only_some_time_later() -> None:
-    seen = looks(
-        (90_000, late(0, 7), 0),
-        (95_000, late(0, 7), 0),
-        (END_MS + 1_000, late(0, 8), 0),
-        (END_MS + 3_999, late(0, 8), 0),
-        (END_MS + 4_000, late(0, 8), 0),
-    )
-
+    seen = watched(*((END_MS + at_ms, late(0, 8), 0) for at_ms in (1_000, 3_999, 4_000)), kind=late)
     assert verdict(seen[:4]).kind is OutcomeKind.UNKNOWN
     assert verdict(seen).kind is OutcomeKind.CONSUMED
 
 
-def test_where_deaths_count_as_acknowledged_none_pays_for_what_was_purged() -> None:
-    seen = looks(
-        (90_000, late(0, 7), 0),
-        (95_000, late(0, 7), 0),
-        (105_000, late(0, 9, removed=1), 1),
-        (END_MS + 1_000, late(0, 12, removed=1), 0),
-        (END_MS + 6_000, late(0, 12, removed=1), 0),
-    )
-
-    assert verdict(seen).kind is OutcomeKind.UNKNOWN
-
-
-def test_counters_that_restarted_are_not_compared() -> None:
-    seen = looks(
-        (90_000, counted(0, 7), 0),
-        (95_000, counted(0, 7), 0),
-        (105_000, counted(0, 8, run="two"), 0),
-        (END_MS + 1_000, counted(0, 20, run="two"), 0),
-    )
-
-    assert verdict(seen).kind is OutcomeKind.UNKNOWN
-
-
-def test_counters_that_went_back_are_not_compared() -> None:
-    seen = looks(
-        (90_000, counted(0, 7), 0),
-        (95_000, counted(0, 7), 0),
-        (105_000, counted(0, 3), 0),
-        (110_000, counted(0, 20), 0),
-        (END_MS + 1_000, counted(0, 20), 0),
-    )
-
-    assert verdict(seen).kind is OutcomeKind.UNKNOWN
-
-
-def test_a_queue_without_a_reader_is_not_consumed() -> None:
-    seen = looks(
-        (90_000, counted(0, 7), 0),
-        (95_000, counted(0, 7), 0),
-        (END_MS + 1_000, counted(0, 7), 0),
-    )
-
-    outcome = verdict(seen)
-
-    assert outcome.kind is OutcomeKind.UNKNOWN
-    assert "nothing was acknowledged" in outcome.evidence
-
-
 def test_broker_without_an_acknowledged_counter_is_said_with_what_mends_it() -> None:
     empty = Counters(depth=0)
-    seen = looks((90_000, empty, 0), (95_000, empty, 0), (END_MS + 1_000, empty, 0))
-
-    outcome = verdict(seen)
-
+    outcome = verdict(looks(*((at_ms, empty, 0) for at_ms in (90_000, 95_000, END_MS + 1_000))))
     assert outcome.kind is OutcomeKind.UNKNOWN
     assert "left its queue, did not come back" in outcome.evidence
     assert "<statisticsBrokerPlugin/>" in outcome.evidence

@@ -4,8 +4,6 @@ The tables are the ones taken from the real HierarchicalObjectRepository
 (`spec-artemis.md` 1.1).
 """
 
-import re
-from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -53,89 +51,6 @@ def _order(compiled: CompiledAddressSettings, address: str) -> list[str]:
 
 _MANY = ["#", "a.#", "a.b.#", "a.*", "a.*.c", "*.b", "*.b.c", "a.b", "a.b.c", "*.*.c", "a#"]
 _MANY += ["qu*", "a.b*"]
-_SLASH = WildcardSyntax(delimiter="/", any_words=">", single_word="+")
-
-
-@pytest.mark.parametrize(
-    ("address", "winner"),
-    [
-        ("a", "a.#"),
-        ("a.b", "a.b"),
-        ("a.x", "a.*"),
-        ("a.bb", "a.b*"),
-        ("a.x.c", "a.*.c"),
-        ("z.b", "*.b"),
-        ("z.b.c", "*.b.c"),
-        ("queue", "qu*"),
-        ("qu", "#"),
-        ("ab", "#"),
-        ("z", "#"),
-        ("a.", "#"),
-        ("", "#"),
-        ("a..c", "a.#"),
-        ("a.b.c", "a.b.c"),
-        ("a.b.c.d", "a.b.#"),
-    ],
-)
-def test_the_most_specific_of_thirteen_matches_wins(address: str, winner: str) -> None:
-    """The thirteen-match table of the real class."""
-    assert _order(_compiled(*_MANY), address)[0] == winner
-
-
-@pytest.mark.parametrize(
-    ("matches", "address", "winner"),
-    [
-        (["*.b.c", "a.*.c", "a.b.*"], "a.b.c", "a.b.*"),
-        (["a.*.c", "a.*.*", "*.*.*"], "a.b.c", "a.*.c"),
-        (["a.b#"], "a.b", "a.b#"),
-        (["a.b#"], "a.b.c", "a.b#"),
-        (["a.b#"], "a.bc", None),
-        (["A.b"], "a.b", None),
-        (["a.#"], "a.x::queue", "a.#"),
-        (["a::q"], "a", "a::q"),
-        (["$sys.#"], "$sys.x", "$sys.#"),
-        (["test.#"], "testing.A", None),
-    ],
-)
-def test_single_rows_of_the_match_table(
-    matches: list[str], address: str, winner: str | None
-) -> None:
-    """Leftmost literal word wins; `#` needs a delimiter; keys are cut at `::`."""
-    found = _order(_compiled(*matches), address)
-    assert (found[0] if found else None) == winner
-
-
-@pytest.mark.parametrize(
-    ("address", "winner"),
-    [
-        ("a", "a/>"),
-        ("a/b", "a/+"),
-        ("a/b/c", "a/+/c"),
-        ("a.b/x", "a.b/>"),
-        ("a.q", ">"),
-        ("a.#", "a.#"),
-    ],
-)
-def test_slash_syntax(address: str, winner: str) -> None:
-    """With delimiter / the characters . and # are plain text."""
-    compiled = _compiled(">", "a/>", "a/+", "a.b/>", "a/+/c", "a.#", wildcards=_SLASH)
-    assert _order(compiled, address)[0] == winner
-
-
-@pytest.mark.parametrize(
-    ("address", "winner"), [("a.b", "a.b_#"), ("a_b", "a_*"), ("a_b_c", "a_#")]
-)
-def test_underscore_syntax(address: str, winner: str) -> None:
-    """With delimiter _ the words are split at _ only."""
-    compiled = _compiled("#", "a_#", "a_*", "a.b_#", wildcards=WildcardSyntax(delimiter="_"))
-    assert _order(compiled, address)[0] == winner
-
-
-def test_literal_markers_make_a_wild_text_plain() -> None:
-    """A match between the markers applies to that very text, before any wild match."""
-    compiled = _compiled("(a.#)", "a.#", "#", markers="()")
-    assert _order(compiled, "a.#") == ["(a.#)", "a.#", "#"]
-    assert _order(compiled, "a.b") == ["a.#", "#"]
 
 
 def test_exact_comes_before_literal() -> None:
@@ -145,44 +60,6 @@ def test_exact_comes_before_literal() -> None:
 
 def _entry(match: str, **settings: object) -> AddressSettingEntry:
     return AddressSettingEntry(match=match, settings=AddressSettings(**settings))  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("address", "expected"),
-    [
-        ("a.b", ("D1", 500, 2.0, 900, 2)),
-        ("a.c", ("D1", 500, 2.0, 900, 7)),
-        ("a.c.d", ("D1", 500, 2.0, 5000, 7)),
-        ("z", ("D1", 100, 1.0, 1000, 7)),
-    ],
-)
-def test_unset_fields_come_from_less_specific_entries(
-    address: str, expected: tuple[object, ...]
-) -> None:
-    """The merge table; the default cap is ten times the merged delay."""
-    compiled = compile_address_settings(
-        ArtemisRules(
-            entries=(
-                _entry(
-                    "#",
-                    dead_letter_address="D1",
-                    redelivery_delay_ms=100,
-                    max_delivery_attempts=7,
-                ),
-                _entry("a.#", redelivery_delay_ms=500, redelivery_delay_multiplier=2.0),
-                _entry("a.*", max_redelivery_delay_ms=900),
-                _entry("a.b", max_delivery_attempts=2),
-            )
-        )
-    )
-    settings = compiled.effective(address)
-    assert expected == (
-        settings.dead_letter_address,
-        settings.redelivery_delay_ms,
-        settings.redelivery_delay_multiplier,
-        settings.max_redelivery_delay_ms,
-        settings.max_delivery_attempts,
-    )
 
 
 def test_an_address_without_a_match_has_the_defaults() -> None:
@@ -196,45 +73,6 @@ def test_an_address_without_a_match_has_the_defaults() -> None:
     assert settings.rule("max_delivery_attempts") == "broker default max-delivery-attempts=10"
 
 
-def test_the_first_entry_with_a_match_counts() -> None:
-    """A second entry with the same text is skipped."""
-    compiled = compile_address_settings(
-        ArtemisRules(
-            entries=(_entry("a", max_delivery_attempts=1), _entry("a", max_delivery_attempts=2))
-        )
-    )
-    assert compiled.effective("a").max_delivery_attempts == 1
-
-
-def test_auto_created_queues_are_named_after_the_address() -> None:
-    """Prefix, address and suffix; an empty prefix overrides the default; `::queue` is cut."""
-    made = _entry("#", dead_letter_address="DLA", auto_create_dead_letter_resources=True)
-    for settings, expected in (
-        (replace(made.settings, dead_letter_queue_suffix=".x"), "DLQ.orders.x"),
-        (replace(made.settings, dead_letter_queue_prefix=""), "orders"),
-    ):
-        rules = ArtemisRules(entries=(replace(made, settings=settings),))
-        effective = compile_address_settings(rules).effective("orders::sub")
-        assert effective.dead_letter_queue == expected
-
-
-@pytest.mark.parametrize(
-    ("address", "auto_create", "expected"),
-    [("DLA::q", True, "q"), ("DLA", False, None), ("", True, None), (None, True, None)],
-)
-def test_where_no_queue_of_that_name_is_created(
-    address: str | None, auto_create: bool, expected: str | None
-) -> None:
-    """A fully qualified address names the queue itself; without an address there is none."""
-    entry = _entry(
-        "#",
-        dead_letter_address=address,
-        auto_create_dead_letter_resources=auto_create,
-    )
-    settings = compile_address_settings(ArtemisRules(entries=(entry,))).effective("a")
-    assert settings.dead_letter_queue == expected
-
-
 @pytest.mark.parametrize("match", ["a.#.c", "#.a", "a.##", "a\\#b", "(a.#.b)"])
 def test_any_words_inside_a_match_is_refused(match: str) -> None:
     """The broker refuses to start; the text says where and why."""
@@ -244,13 +82,6 @@ def test_any_words_inside_a_match_is_refused(match: str) -> None:
     assert problem.where == "broker.xml:2"
     assert "last character" in problem.what
     assert match in problem.what
-
-
-@pytest.mark.parametrize("match", ["(", "a.(.*", "[.#"])
-def test_a_match_that_is_no_regular_expression_is_refused(match: str) -> None:
-    """The broker compiles every match, wild or not."""
-    with pytest.raises(ConfigError, match="regular expression"):
-        _compiled(match)
 
 
 def test_all_illegal_matches_are_reported_at_once() -> None:
@@ -265,23 +96,6 @@ def test_an_empty_match_is_refused_only_with_markers() -> None:
     assert _order(_compiled(""), "") == [""]
     with pytest.raises(ConfigError, match="empty match"):
         _compiled("", markers="()")
-
-
-@pytest.mark.parametrize(
-    ("match", "address", "applies"),
-    [
-        ("a+.*", "aaa.b", True),
-        ("a+.*", "a+.b", False),
-        ("a+.b", "a+.b", True),
-        ("a+.b", "aa.b", False),
-        ("[ab].#", "b.c", True),
-        ("(a|b)*", "bx", True),
-        ("a\\*.b", "a\\*.b", True),
-    ],
-)
-def test_operators_live_in_wild_matches_only(match: str, address: str, applies: bool) -> None:
-    """`+ ( [` are regular expression operators in a wild match and plain text elsewhere."""
-    assert bool(_order(_compiled(match), address)) is applies
 
 
 @pytest.mark.parametrize(
@@ -364,36 +178,6 @@ def test_a_match_that_would_hang_the_broker_counts_as_none() -> None:
 
 _WORDS = st.sampled_from(["a", "b", "", "aa", "ab"])
 _ADDRESSES = st.lists(_WORDS, min_size=1, max_size=4).map(".".join)
-_PATTERN_WORDS = st.sampled_from(["a", "b", "*", "a*", "*b", "a*a", "**"])
-_PATTERNS = st.tuples(
-    st.lists(_PATTERN_WORDS, min_size=1, max_size=4).map(".".join),
-    st.sampled_from(["", ".#", "#"]),
-).map("".join)
-
-
-@given(_PATTERNS, _ADDRESSES)
-def test_fast_matching_equals_the_regular_expression(pattern: str, address: str) -> None:
-    """The hand-made matcher and the broker's regular expression accept the same addresses."""
-    text = pattern.replace(".#", "#").replace(".", "\\.")
-    text = text.replace("*", "[^\\.]+").replace("#", "(?:\\..+)*")
-    if not set(pattern) & {"*", "#"}:
-        return
-    assert bool(_order(_compiled(pattern), address)) is bool(re.fullmatch(text, address))
-
-
-@given(st.lists(_PATTERNS, min_size=1, max_size=6, unique=True), _ADDRESSES)
-def test_entries_without_any_words_come_first(patterns: list[str], address: str) -> None:
-    """A match without # beats one with #, and the exact text beats both."""
-    order = _order(_compiled(*patterns), address)
-    ranks = [(match != address, "#" in match) for match in order]
-    assert ranks == sorted(ranks)
-
-
-@given(st.permutations(["#", "a.#", "a.*", "a.b", "*.b", "a.b.#"]), _ADDRESSES)
-def test_file_order_does_not_matter(patterns: list[str], address: str) -> None:
-    """The order of different matches in the file changes nothing."""
-    sorted_first = _compiled(*sorted(patterns))
-    assert _order(_compiled(*patterns), address) == _order(sorted_first, address)
 
 
 @given(_ADDRESSES)

@@ -65,46 +65,6 @@ def test_entry_without_strategy_has_the_default_and_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "fields", "expected"),
-    [
-        ("A", {}, "queue://ActiveMQ.DLQ.Queue.A"),
-        ("topic://T", {}, "queue://ActiveMQ.DLQ.Topic.T"),
-        ("A", {"queue_prefix": "DLQ.", "queue_suffix": ".x"}, "queue://DLQ.A.x"),
-        ("topic://T", {"topic_prefix": "D.", "topic_suffix": ".x"}, "queue://D.T.x"),
-        ("A", {"use_queue_for_queue_messages": False}, "topic://ActiveMQ.DLQ.Queue.A"),
-        ("topic://T", {"use_queue_for_topic_messages": False}, "topic://ActiveMQ.DLQ.Topic.T"),
-        ("temp-queue://id:1", {}, "queue://ActiveMQ.DLQ.Queue.id:1"),
-        ("temp-topic://id:1", {}, "queue://ActiveMQ.DLQ.Topic.id:1"),
-        ("DLQ.A", {"queue_prefix": "DLQ."}, "queue://DLQ.DLQ.A"),
-        ("A", {"queue_prefix": "  D.", "queue_suffix": "?consumer.x=1"}, "queue://D.A"),
-        ("topic://T", {"topic_prefix": ""}, "queue://T"),
-    ],
-)
-def test_individual_strategy_names_a_queue_after_the_destination(
-    name: str, fields: dict[str, str | bool], expected: str
-) -> None:
-    """Prefix, name, suffix; queue or topic as the flags say (`spec-classic.md` 4.2)."""
-    strategy = IndividualDeadLetterStrategy(**fields)  # type: ignore[arg-type]
-    assert str(_destination(strategy, name)) == expected
-
-
-def test_subscription_stands_before_the_suffix() -> None:
-    """destinationPerDurableSubscriber puts `.clientId:name` before it (`spec-classic.md` 4.2)."""
-    strategy = IndividualDeadLetterStrategy(
-        topic_prefix="D.", topic_suffix=".x", destination_per_durable_subscriber=True
-    )
-    durable = DeadLetter(topic("T"), subscription="c:s")
-    assert _destination(strategy, durable) == queue("D.T.c:s.x")
-    assert _destination(strategy, "topic://T") == queue("D.T.x")
-    assert _destination(IndividualDeadLetterStrategy(topic_prefix="D."), durable) == queue("D.T")
-
-
-def test_shared_strategy_may_name_a_topic() -> None:
-    """The shared dead-letter destination is what the operator wrote."""
-    assert _destination(SharedDeadLetterStrategy(dead_letter_queue=topic("D")), "A") == topic("D")
-
-
-@pytest.mark.parametrize(
     ("strategy", "name"),
     [
         (SharedDeadLetterStrategy(source=SOURCE), "ActiveMQ.DLQ"),
@@ -120,11 +80,6 @@ def test_message_that_dies_in_its_own_dead_letter_queue_is_gone_in_the_broker(
     assert decision.is_discard_of_broker
     assert "died in its own dead-letter queue" in decision.rule
     assert "activemq.xml:30" in decision.rule
-
-
-def test_loop_guard_compares_kind_and_name() -> None:
-    """A topic of the same name is another destination."""
-    assert _destination(SharedDeadLetterStrategy(), "topic://ActiveMQ.DLQ") == queue("ActiveMQ.DLQ")
 
 
 def test_row_16_non_persistent_are_discarded_unless_wanted() -> None:
@@ -153,24 +108,3 @@ def test_discarding_strategy_keeps_nothing() -> None:
     assert _decide(strategy, "A") == Discard(
         WrittenLine("discarding defaultEntry", "activemq.xml:30")
     )
-
-
-@pytest.mark.parametrize(("written", "expected"), [(5000, 5000), (0, 0), (-1, 0), (2**63 - 1, 0)])
-def test_row_11_expiration_of_the_strategy(written: int, expected: int) -> None:
-    """Above 0 it is the time a dead letter may stay; else, or when it overflows, for ever."""
-    decision = _decide(SharedDeadLetterStrategy(expiration_ms=written), "A")
-    assert isinstance(decision, DeadLetterTo)
-    assert decision.expiration_ms == expected
-
-
-def test_row_15_the_audit_is_no_part_of_the_decision() -> None:
-    """The same dead letter gets the same answer twice, with the audit on."""
-    decider = DeadLetterDecider(DeadLetterRules())
-    dead = DeadLetter(queue("A"))
-    assert decider.decide(dead, None) == decider.decide(dead, None)
-
-
-def test_store_duplicates_belong_in_the_dead_letter_queue() -> None:
-    """What the redelivery plugin passes on is a dead letter like others."""
-    dead = DeadLetter(queue("A"), is_store_duplicate=True)
-    assert _destination(SharedDeadLetterStrategy(), dead) == queue("ActiveMQ.DLQ")

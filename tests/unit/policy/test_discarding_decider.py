@@ -51,36 +51,6 @@ def test_row_17_what_only_a_default_drops_is_kept(
         assert _rule("B", **fields) == 'discardingDLQBrokerPlugin dropOnly="B" (activemq.xml:10)'
 
 
-def test_row_17_whole_name_must_match_without_its_prefix() -> None:
-    """A pattern covers the whole physical name, of queues and topics alike."""
-    fields = OFF | {"drop_only": r"A\..* B"}
-    expected = r'discardingDLQBrokerPlugin dropOnly="A\..*" (activemq.xml:10)'
-    assert _rule("A.X", **fields) == expected
-    assert _rule("topic://A.X", **fields) == expected
-    assert _rule("B", **fields) is not None
-    for name in ("BB", "XA.X", "A", "b"):
-        assert _rule(name, **fields) is None
-
-
-def test_row_17_cause_makes_no_difference() -> None:
-    """Expired messages and duplicates are dropped too."""
-    decider = DiscardingDecider(DiscardingRules(source=SOURCE))
-    for dead in (
-        DeadLetter(queue("A"), expired=True),
-        DeadLetter(queue("A"), is_store_duplicate=True, persistent=False, redelivery_count=9),
-    ):
-        assert isinstance(decider.decide(dead, None), Discard)
-
-
-@pytest.mark.parametrize("kind", ["temp-queue", "temp-topic"])
-def test_temporary_destinations_are_dropped_by_kind(kind: str) -> None:
-    """Each kind has its own switch."""
-    key = "drop_temporary_" + ("queues" if kind == "temp-queue" else "topics")
-    assert _rule(f"{kind}://id:1", **OFF) is None
-    assert _rule(f"{kind}://id:1", **(OFF | {key: True})) is not None
-    assert _rule("A", drop_all=False) is None
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

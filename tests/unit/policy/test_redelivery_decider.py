@@ -57,19 +57,6 @@ def test_redelivers_up_to_the_maximum_and_then_passes_on() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("maximum", "count", "is_redelivered"),
-    [(None, 0, True), (None, 10**9, True), (0, 0, False), (-2, 0, False), (1, 0, True)],
-)
-def test_maximum_of_none_is_for_ever_and_below_one_is_never(
-    maximum: int | None, count: int, is_redelivered: bool
-) -> None:
-    """-1 in the XML is None here and means for ever; 0 and other negatives mean never."""
-    assert isinstance(_decider(maximum).decide(_dead(count=count), None), Redeliver) == (
-        is_redelivered
-    )
-
-
 def test_row_5_exhausted_message_is_dropped_when_configured() -> None:
     """sendToDlqIfMaxRetriesExceeded=false discards the exhausted, and says by which rule."""
     decision = _decider(2, send_to_dlq_if_max_retries_exceeded=False).decide(_dead(count=2), None)
@@ -104,11 +91,6 @@ def test_expired_and_store_duplicates_are_passed_on_before_anything_else(kind: s
         assert "activemq.xml:9" in str(decider.passing_rule(_dead(name, 9, **{kind: True})))
 
 
-def test_row_16_persistence_makes_no_difference() -> None:
-    """Non-persistent messages are redelivered too."""
-    assert isinstance(_decider().decide(_dead(persistent=False), None), Redeliver)
-
-
 @pytest.mark.parametrize(
     "name", ["topic://T", "temp-queue://x:1", "ActiveMQ.DLQ", "topic://ActiveMQ.Advisory.X"]
 )
@@ -116,19 +98,6 @@ def test_row_8_default_entry_catches_everything(name: str) -> None:
     """The decision for topics, temporary ones, DLQs and advisories is the broker's own."""
     decision = _decider(default=True).decide(_dead(name), None)
     assert decision == Redeliver(4000, 1, "redeliveryPolicy defaultEntry (activemq.xml:14)")
-
-
-def test_row_25_topic_is_decided_by_the_topics_own_rules() -> None:
-    """A dead letter of a topic isn't matched by queue entries."""
-    assert _decider().decide(_dead("topic://A.B"), None) is None
-
-
-def test_row_4_only_the_count_it_is_given_counts() -> None:
-    """The same count gives the same decision, however often it is asked."""
-    decider = _decider(2)
-    assert {decider.decide(_dead(count=1), None) for _ in range(3)} == {
-        decider.decide(_dead(count=1), None)
-    }
 
 
 def test_chance_is_used_only_where_the_policy_asks_for_it() -> None:

@@ -72,52 +72,6 @@ def test_delays_of_the_specification(fields: dict[str, object], expected: list[i
     assert _delays(len(expected), **fields) == expected
 
 
-def test_row_1_initial_delay_is_verbatim_and_not_inherited() -> None:
-    """The first delay is neither capped nor varied, and later ones don't inherit it."""
-    assert _delays(3, initial_redelivery_delay_ms=30000) == [30000, 1000, 1000]
-    fields = EXP | {"maximum_redelivery_delay_ms": 10, "use_collision_avoidance": True}
-    policy = RedeliveryPolicy(initial_redelivery_delay_ms=30000, **fields)  # type: ignore[arg-type]
-    assert DelayTable(policy).delay_ms(0, lambda: 0.9) == 30000
-
-
-@pytest.mark.parametrize(
-    ("initial", "base", "previous", "expected"),
-    [
-        (0, 500, 0, 500),
-        (0, 500, 500, 1000),
-        (42, -100, 42, 84),
-        (42, -100, 84, 168),
-        (42, -100, 0, -100),
-        (42, -100, 123, 246),
-    ],
-)
-def test_steps_of_the_brokers_own_test(
-    initial: int, base: int, previous: int, expected: int
-) -> None:
-    """The steps that RedeliveryPolicyTest pins down, with a multiplier of 2."""
-    policy = RedeliveryPolicy(
-        initial_redelivery_delay_ms=initial,
-        redelivery_delay_ms=base,
-        use_exponential_back_off=True,
-        back_off_multiplier=2.0,
-    )
-    assert next_redelivery_delay_ms(policy, previous, None) == expected
-
-
-def test_cap_holds_for_the_greatest_delay() -> None:
-    """A cap of 1000 turns even the greatest long into 1000 (RedeliveryPolicyTest)."""
-    policy = RedeliveryPolicy(
-        use_exponential_back_off=True, back_off_multiplier=2.0, maximum_redelivery_delay_ms=1000
-    )
-    assert next_redelivery_delay_ms(policy, LONG_MAX, None) == 1000
-
-
-def test_row_3_overflow_saturates() -> None:
-    """A delay beyond 64 bits is the greatest long; it never wraps."""
-    assert _delays(40, **EXP)[-1] == LONG_MAX
-    assert _delays(1, initial_redelivery_delay_ms=LONG_MAX) == [LONG_MAX]
-
-
 @pytest.mark.parametrize(
     ("value", "expected"),
     [(1.9, 1), (-1.9, -1), (float("nan"), 0), (1e19, LONG_MAX), (-1e19, LONG_MIN)],
@@ -131,68 +85,6 @@ def test_trunc64_is_javas_cast(value: float, expected: int) -> None:
 def test_trunc64_is_cut_off_toward_zero(value: float) -> None:
     """Within 64 bits the cast cuts the fraction off."""
     assert trunc64(value) == int(value)
-
-
-def test_row_2_direction_and_distance_are_two_draws() -> None:
-    """The first draw is a fair coin for the direction, the second the share of the percentage."""
-    policy = RedeliveryPolicy(use_collision_avoidance=True, redelivery_delay_ms=10_000)
-
-    def draws(*values: float) -> int:
-        return next_redelivery_delay_ms(policy, 0, iter(values).__next__)
-
-    assert draws(0.49, 0.5) == 10_750
-    assert draws(0.5, 0.5) == 9_250
-    assert draws(0.0, 0.0) == 10_000
-
-
-def test_row_2_chance_compounds_and_may_exceed_the_cap() -> None:
-    """Each drawn step feeds the next one, and chance comes after the cap."""
-    policy = RedeliveryPolicy(
-        use_collision_avoidance=True,
-        collision_avoidance_percent=10,
-        use_exponential_back_off=True,
-        back_off_multiplier=2.0,
-        maximum_redelivery_delay_ms=4500,
-    )
-    always_longer = DelayTable(policy).delay_ms
-    up = lambda: 0.0  # noqa: E731
-
-    assert always_longer(3, up) == 4500
-
-    class Longest:
-        calls = 0
-
-        def __call__(self) -> float:
-            self.calls += 1
-            return 0.0 if self.calls % 2 else 0.5
-
-    assert always_longer(1, Longest()) == 2100
-    assert always_longer(2, Longest()) == 4410
-    assert always_longer(3, Longest()) == 4725
-
-
-@given(st.integers(0, 2**32), st.integers(1, 99))
-def test_row_2_varied_delay_stays_in_its_open_interval(seed: int, percent: int) -> None:
-    """Without back-off a varied delay lies within the percentage around the base."""
-    policy = RedeliveryPolicy(
-        use_collision_avoidance=True,
-        collision_avoidance_percent=percent,
-        redelivery_delay_ms=1_000_000,
-    )
-    delay = DelayTable(policy).delay_ms(5, random.Random(seed).random)
-    assert 1_000_000 - percent * 10_000 - 1 <= delay < 1_000_000 + percent * 10_000
-
-
-def test_row_2_distribution_is_uniform_around_the_base() -> None:
-    """Mean, spread and balance of many draws are those of the broker's two draws."""
-    policy = RedeliveryPolicy(use_collision_avoidance=True, redelivery_delay_ms=1_000_000)
-    chance = random.Random(7).random
-    delays = [DelayTable(policy).delay_ms(1, chance) for _ in range(20_000)]
-    quarters = [0, 0, 0, 0]
-    for delay in delays:
-        quarters[int((delay - 850_000) / 75_000)] += 1
-    assert abs(sum(delays) / len(delays) - 1_000_000) < 2_500
-    assert all(abs(quarter - 5_000) < 300 for quarter in quarters)
 
 
 @given(POLICIES, st.integers(-5, 60))
@@ -211,29 +103,6 @@ def test_delay_is_always_a_long(policy: RedeliveryPolicy, count: int, seed: int)
     delay = table.delay_ms(count, random.Random(seed).random)
     assert LONG_MIN <= delay <= LONG_MAX
     assert table.delay_ms(count, random.Random(seed).random) == delay
-
-
-@given(
-    st.integers(1, 10**6),
-    st.integers(1, 10**6),
-    st.none() | st.integers(0, 10**7),
-    st.floats(1.01, 10),
-)
-def test_back_off_never_shrinks_and_keeps_its_bound(
-    initial: int, base: int, maximum: int | None, multiplier: float
-) -> None:
-    """Without chance, later delays never shrink, nor exceed the greater of maximum and base."""
-    delays = _delays(
-        12,
-        use_exponential_back_off=True,
-        initial_redelivery_delay_ms=initial,
-        redelivery_delay_ms=base,
-        maximum_redelivery_delay_ms=maximum,
-        back_off_multiplier=multiplier,
-    )[1:]
-    assert delays == sorted(delays)
-    if maximum is not None:
-        assert max(delays) <= max(maximum, base)
 
 
 def test_hostile_count_costs_bounded_work() -> None:
