@@ -108,3 +108,18 @@ def test_discarding_strategy_keeps_nothing() -> None:
     assert _decide(strategy, "A") == Discard(
         WrittenLine("discarding defaultEntry", "activemq.xml:30")
     )
+
+
+@pytest.mark.parametrize(("written", "expected"), [(5000, 5000), (0, 0), (-1, 0), (2**63 - 1, 0)])
+def test_row_11_expiration_of_the_strategy(written: int, expected: int) -> None:
+    """Above 0 it is the time a dead letter may stay; else, or when it overflows, for ever."""
+    decision = _decide(SharedDeadLetterStrategy(expiration_ms=written), "A")
+    assert isinstance(decision, DeadLetterTo)
+    assert decision.expiration_ms == expected
+
+
+def test_row_15_the_audit_is_no_part_of_the_decision() -> None:
+    """The same dead letter gets the same answer twice, with the audit on."""
+    decider = DeadLetterDecider(DeadLetterRules())
+    dead = DeadLetter(queue("A"))
+    assert decider.decide(dead, None) == decider.decide(dead, None)

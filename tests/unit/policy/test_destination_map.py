@@ -36,6 +36,30 @@ def _winner(patterns: list[str], destination: str) -> str | None:
 @pytest.mark.parametrize(
     ("patterns", "destination", "expected"),
     [
+        ([">", "A.>", "A.B"], "A.B", "A.B"),
+        ([">", "A.>", "A.B.>"], "A.B.C", "A.B.>"),
+        (["A.>", "A.*.C"], "A.B.C", "A.*.C"),
+        (["A.>", "*.B.>"], "A.B.C", "*.B.>"),
+        (["A.*", "*.B"], "A.B", "*.B"),
+        (["A.B.*", "A.*.C"], "A.B.C", "A.*.C"),
+        ([">", "A,B"], "A", "A,B"),
+        (["A", "A,B"], "A", "A"),
+        (["A.*", "C,A.B"], "A.B", "A.*"),
+        (["A.*", "A.B,C"], "A.B", "A.B,C"),
+    ],
+)
+def test_winner_where_the_broker_is_decided(
+    patterns: list[str], destination: str, expected: str
+) -> None:
+    """The winner does not depend on the order of the entries (spec 3.3; row 7: earlier star)."""
+    for order in permutations(patterns):
+        assert _winner(list(order), destination) == expected
+    assert list_ambiguities([[parse_destination(p) for p in x.split(",")] for x in patterns]) == ()
+
+
+@pytest.mark.parametrize(
+    ("patterns", "destination", "expected"),
+    [
         (["A.>", "A.*"], "A.B", "A.*"),
         (["A.>", "A.*.>"], "A.B.C", "A.*.>"),
         (["A.*.*", "A.B.>"], "A.B.C", "A.B.>"),

@@ -51,6 +51,27 @@ def test_row_17_what_only_a_default_drops_is_kept(
         assert _rule("B", **fields) == 'discardingDLQBrokerPlugin dropOnly="B" (activemq.xml:10)'
 
 
+def test_row_17_whole_name_must_match_without_its_prefix() -> None:
+    """A pattern covers the whole physical name, of queues and topics alike."""
+    fields = OFF | {"drop_only": r"A\..* B"}
+    expected = r'discardingDLQBrokerPlugin dropOnly="A\..*" (activemq.xml:10)'
+    assert _rule("A.X", **fields) == expected
+    assert _rule("topic://A.X", **fields) == expected
+    assert _rule("B", **fields) is not None
+    for name in ("BB", "XA.X", "A", "b"):
+        assert _rule(name, **fields) is None
+
+
+def test_row_17_cause_makes_no_difference() -> None:
+    """Expired messages and duplicates are dropped too."""
+    decider = DiscardingDecider(DiscardingRules(source=SOURCE))
+    for dead in (
+        DeadLetter(queue("A"), expired=True),
+        DeadLetter(queue("A"), is_store_duplicate=True, persistent=False, redelivery_count=9),
+    ):
+        assert isinstance(decider.decide(dead, None), Discard)
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

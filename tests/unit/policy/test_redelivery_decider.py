@@ -91,6 +91,11 @@ def test_expired_and_store_duplicates_are_passed_on_before_anything_else(kind: s
         assert "activemq.xml:9" in str(decider.passing_rule(_dead(name, 9, **{kind: True})))
 
 
+def test_row_16_persistence_makes_no_difference() -> None:
+    """Non-persistent messages are redelivered too."""
+    assert isinstance(_decider().decide(_dead(persistent=False), None), Redeliver)
+
+
 @pytest.mark.parametrize(
     "name", ["topic://T", "temp-queue://x:1", "ActiveMQ.DLQ", "topic://ActiveMQ.Advisory.X"]
 )
@@ -98,6 +103,19 @@ def test_row_8_default_entry_catches_everything(name: str) -> None:
     """The decision for topics, temporary ones, DLQs and advisories is the broker's own."""
     decision = _decider(default=True).decide(_dead(name), None)
     assert decision == Redeliver(4000, 1, "redeliveryPolicy defaultEntry (activemq.xml:14)")
+
+
+def test_row_25_topic_is_decided_by_the_topics_own_rules() -> None:
+    """A dead letter of a topic isn't matched by queue entries."""
+    assert _decider().decide(_dead("topic://A.B"), None) is None
+
+
+def test_row_4_only_the_count_it_is_given_counts() -> None:
+    """The same count gives the same decision, however often it is asked."""
+    decider = _decider(2)
+    assert {decider.decide(_dead(count=1), None) for _ in range(3)} == {
+        decider.decide(_dead(count=1), None)
+    }
 
 
 def test_chance_is_used_only_where_the_policy_asks_for_it() -> None:

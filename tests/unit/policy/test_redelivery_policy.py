@@ -72,6 +72,20 @@ def test_delays_of_the_specification(fields: dict[str, object], expected: list[i
     assert _delays(len(expected), **fields) == expected
 
 
+def test_row_1_initial_delay_is_verbatim_and_not_inherited() -> None:
+    """The first delay is neither capped nor varied, and later ones don't inherit it."""
+    assert _delays(3, initial_redelivery_delay_ms=30000) == [30000, 1000, 1000]
+    fields = EXP | {"maximum_redelivery_delay_ms": 10, "use_collision_avoidance": True}
+    policy = RedeliveryPolicy(initial_redelivery_delay_ms=30000, **fields)  # type: ignore[arg-type]
+    assert DelayTable(policy).delay_ms(0, lambda: 0.9) == 30000
+
+
+def test_row_3_overflow_saturates() -> None:
+    """A delay beyond 64 bits is the greatest long; it never wraps."""
+    assert _delays(40, **EXP)[-1] == LONG_MAX
+    assert _delays(1, initial_redelivery_delay_ms=LONG_MAX) == [LONG_MAX]
+
+
 @pytest.mark.parametrize(
     ("value", "expected"),
     [(1.9, 1), (-1.9, -1), (float("nan"), 0), (1e19, LONG_MAX), (-1e19, LONG_MIN)],
@@ -85,6 +99,32 @@ def test_trunc64_is_javas_cast(value: float, expected: int) -> None:
 def test_trunc64_is_cut_off_toward_zero(value: float) -> None:
     """Within 64 bits the cast cuts the fraction off."""
     assert trunc64(value) == int(value)
+
+
+def test_row_2_chance_compounds_and_may_exceed_the_cap() -> None:
+    """Each drawn step feeds the next one, and chance comes after the cap."""
+    policy = RedeliveryPolicy(
+        use_collision_avoidance=True,
+        collision_avoidance_percent=10,
+        use_exponential_back_off=True,
+        back_off_multiplier=2.0,
+        maximum_redelivery_delay_ms=4500,
+    )
+    always_longer = DelayTable(policy).delay_ms
+    up = lambda: 0.0  # noqa: E731
+
+    assert always_longer(3, up) == 4500
+
+    class Longest:
+        calls = 0
+
+        def __call__(self) -> float:
+            self.calls += 1
+            return 0.0 if self.calls % 2 else 0.5
+
+    assert always_longer(1, Longest()) == 2100
+    assert always_longer(2, Longest()) == 4410
+    assert always_longer(3, Longest()) == 4725
 
 
 @given(POLICIES, st.integers(-5, 60))

@@ -411,7 +411,13 @@ class SqliteStore(SqliteLedger, SqliteOutbox):
 
     def room(self) -> Room:
         """See `Rows`."""
-        return self._reserve.keep() if self._is_for_service else self._reserve.look()
+        if not self._is_for_service:
+            return self._reserve.look()
+        room = self._reserve.keep()
+        # Why: what a checkpoint wrote may have cut the reserve, and no commit need follow.
+        if not room.is_enough and self._checkpoints is not None:
+            self._checkpoints.notice()
+        return room
 
     # Actions of people.
 
