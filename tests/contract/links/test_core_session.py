@@ -232,23 +232,6 @@ def test_a_wrong_selector_and_a_missing_queue_are_refused(
     assert session.ask_queue(queue).consumer_count == 0
 
 
-def test_an_acknowledgement_counts_for_all_before_it_or_for_one(
-    connection: CoreConnection, session: CoreSession, unique: str
-) -> None:
-    queue = new_queue(session, unique)
-    fill(session, queue, 10)
-    consumer = session.create_consumer(queue, window_bytes=WINDOW)
-    session.start()
-    found = receive(connection, session, 10)
-    session.acknowledge(found[3])
-    session.acknowledge(found[6], only_this=True)
-    session.commit()
-    await_counts(session, {queue: 5})
-    session.close_consumer(consumer)
-    session.create_consumer(queue, window_bytes=WINDOW)
-    assert numbers(receive(connection, session, 5)) == [4, 5, 7, 8, 9]
-
-
 def test_what_is_rolled_back_comes_again_and_was_not_sent(
     connection: CoreConnection, session: CoreSession, unique: str
 ) -> None:
@@ -447,43 +430,6 @@ def test_a_queue_and_an_address_show_their_properties(session: CoreSession, uniq
     assert (address.supports_anycast, address.supports_multicast) == (True, False)
     session.delete_queue(unique)
     assert not session.ask_queue(unique).exists
-
-
-def test_a_temporary_queue_ends_with_its_connection(
-    connect: Connect, session: CoreSession, unique: str
-) -> None:
-    other = connect()
-    private = other.create_session(is_transacted=False)
-    private.create_queue(unique, address=unique, routing_type=packets.ANYCAST, temporary=True)
-    assert session.ask_queue(unique).temporary
-    private.close()
-    other.close()
-    deadline_s = time.monotonic() + PATIENCE_S
-    while session.ask_queue(unique).exists:
-        assert time.monotonic() < deadline_s
-
-
-def test_two_sessions_share_a_connection(connection: CoreConnection, unique: str) -> None:
-    one = connection.create_session(is_transacted=True)
-    two = connection.create_session(is_transacted=True)
-    queue = new_queue(one, unique)
-    one.send(make(queue, n=number(1)))
-    two.send(make(queue, n=number(2)))
-    two.commit()
-    one.rollback()
-    one.create_consumer(queue, window_bytes=WINDOW)
-    one.start()
-    assert numbers(receive(connection, one, 1)) == [2]
-    assert not two.deliveries
-
-
-def test_a_queue_with_a_consumer_is_not_deleted(session: CoreSession, unique: str) -> None:
-    queue = new_queue(session, unique)
-    consumer = session.create_consumer(queue, window_bytes=WINDOW)
-    with pytest.raises(CoreRefused, match="consumer"):
-        session.delete_queue(queue)
-    session.close_consumer(consumer)
-    session.delete_queue(queue)
 
 
 def test_a_wrong_password_is_refused(connect: Connect) -> None:

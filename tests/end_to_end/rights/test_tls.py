@@ -286,7 +286,8 @@ def test_messages_come_back_by_a_link_that_only_a_certificate_opens(
         ids = consumer.wait_for_successes(len(sent))
     assert sorted(ids) == sorted(str(one.test_id) for one in sent)
     if whole_way.wire != "stomp":
-        assert altered(sent, consumer.events(), []) == []
+        # Why left out: clients of Core note the size of a large message.
+        assert altered(sent, consumer.events(), [], ["_AMQ_LARGE_SIZE"]) == []
 
 
 def test_files_that_change_count_at_the_next_connect(

@@ -7,7 +7,6 @@ from uuid import UUID
 
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 from proton import Message, byte, int32, symbol, ulong
 
 from amqsidecar.broker import IntakeQueue
@@ -208,26 +207,6 @@ def test_the_cause_is_read_and_stays_off_the_redelivery(name: str) -> None:
     final = Message()
     final.decode(encode_resend(resend(dead, is_final=True), NOW_MS))
     assert properties_of(final)[name] == "boom"
-
-
-@given(st.binary(max_size=100) | messages())
-@settings(deadline=None)
-def test_reading_never_raises(message: bytes) -> None:
-    """Whatever the bytes are, the answer is a provenance."""
-    assert isinstance(read(message), Provenance)
-
-
-@given(messages(), st.data())
-@settings(deadline=None)
-def test_reading_a_damaged_message_never_raises(message: bytes, data: st.DataObject) -> None:
-    """One wrong byte at most makes a problem."""
-    damaged = bytearray(message)
-    damaged[data.draw(st.integers(0, len(message) - 1))] = data.draw(st.integers(0, 255))
-    assert isinstance(read(bytes(damaged)), Provenance)
-    try:
-        encode_resend(resend(bytes(damaged)), NOW_MS)
-    except UndecodableMessage:
-        return
 
 
 # Redelivery

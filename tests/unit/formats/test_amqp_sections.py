@@ -5,7 +5,6 @@ from uuid import UUID
 
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 from proton import Data
 
 from amqsidecar.errors import UndecodableMessage
@@ -15,60 +14,11 @@ from support.wires.amqp_strategies import messages, scalars
 
 @given(messages())
 @settings(deadline=None)
-def test_any_message_splits_and_joins_to_the_same_bytes(message: bytes) -> None:
-    """Splitting and joining changes no byte."""
-    assert amqp.join(amqp.split(message)) == message
-
-
-@given(messages())
-@settings(deadline=None)
 def test_elements_are_the_whole_section(message: bytes) -> None:
     """A section of a list or map is its descriptor, its head and its elements, nothing else."""
     sections = amqp.split(message)
     for code in sections.keys() - {amqp.VALUE}:
         assert sections[code].endswith(b"".join(amqp.elements(sections[code])))
-
-
-@given(messages(), st.data())
-@settings(deadline=None)
-def test_a_message_cut_off_is_undecodable_or_ends_at_a_section(
-    message: bytes, data: st.DataObject
-) -> None:
-    """No cut makes the splitter fail in another way, nor read beyond the end."""
-    cut = message[: data.draw(st.integers(0, len(message)))]
-    try:
-        sections = amqp.split(cut)
-    except UndecodableMessage:
-        return
-    assert amqp.join(sections) == cut
-
-
-@given(st.binary(max_size=200))
-def test_garbage_is_undecodable_or_splits(garbage: bytes) -> None:
-    """Arbitrary bytes raise nothing but UndecodableMessage."""
-    try:
-        sections = amqp.split(garbage)
-        for code in sections.keys() - {amqp.VALUE}:
-            for element in amqp.elements(sections[code]):
-                amqp.scalar(element)
-    except UndecodableMessage:
-        pass
-
-
-@given(messages(), st.data())
-@settings(deadline=None)
-def test_a_damaged_message_is_undecodable_or_splits(message: bytes, data: st.DataObject) -> None:
-    """One wrong byte raises nothing but UndecodableMessage."""
-    damaged = bytearray(message)
-    damaged[data.draw(st.integers(0, len(message) - 1))] = data.draw(st.integers(0, 255))
-    try:
-        sections = amqp.split(bytes(damaged))
-        for code in sections.keys() - {amqp.VALUE}:
-            for element in amqp.elements(sections[code]):
-                amqp.scalar(element)
-    except UndecodableMessage:
-        return
-    assert amqp.join(sections) == damaged
 
 
 @pytest.mark.parametrize(

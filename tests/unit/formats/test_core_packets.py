@@ -9,15 +9,10 @@ from amqsidecar.formats.core.message import CoreMessage
 from amqsidecar.formats.core.packet_format import CorePacket
 from amqsidecar.formats.core.packets import FORMATS, code_of, decode, encode
 from amqsidecar.formats.core.primitives import STRING, Connector, CoreProtocolError, CoreReader
-from support.wires.core_strategies import any_packet, messages, texts
+from support.wires.core_strategies import any_packet, messages
 
 WITH_MESSAGES = (71, 72, 75, 76)
 """A message's properties end where its packet says, and are not looked into."""
-
-
-@given(any_packet)
-def test_a_packet_is_read_as_it_was_written(packet: CorePacket) -> None:
-    assert decode(code_of(packet), encode(packet)) == packet
 
 
 @given(any_packet)
@@ -75,11 +70,6 @@ def test_a_string_is_written_in_one_of_three_ways_by_its_length(text: str, encod
     """In UTF-16 units below 9, as UTF-8 of each half of a pair below 4,095, else UTF-16."""
     assert STRING.write(text).hex() == encoded
     assert STRING.read(CoreReader(bytes.fromhex(encoded))) == text
-
-
-@given(texts)
-def test_any_string_is_read_as_it_was_written(text: str) -> None:
-    assert STRING.read(CoreReader(STRING.write(text))) == text
 
 
 def test_the_bytes_of_an_acknowledgement() -> None:

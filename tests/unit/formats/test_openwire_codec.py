@@ -12,30 +12,9 @@ from amqsidecar.formats import openwire_codec as codec
 from amqsidecar.model.destination import Destination, DestinationKind, queue
 from support.wires import openwire as wire
 
-FRAME_BYTES_MAX = 10_000
-
 
 def framed(frame: bytes) -> bytes:
     return struct.pack(">i", len(frame)) + frame
-
-
-@given(st.lists(st.binary(min_size=1, max_size=40)), st.lists(st.integers(1, 30), max_size=60))
-def test_frames_survive_any_cut_of_the_stream(frames: list[bytes], sizes: list[int]) -> None:
-    """However the bytes arrive, the frames come out whole and in order."""
-    stream = b"".join(framed(frame) for frame in frames)
-    splitter = codec.FrameSplitter(FRAME_BYTES_MAX)
-    found = []
-    for size in (*sizes, len(stream)):
-        found += splitter.feed(stream[:size])
-        stream = stream[size:]
-    assert found == frames
-
-
-@pytest.mark.parametrize("size", [-1, 0, FRAME_BYTES_MAX + 1])
-def test_an_impossible_frame_size_is_a_protocol_error(size: int) -> None:
-    """What is announced beyond the agreement is not waited for."""
-    with pytest.raises(RemoteProtocolError, match="frame of"):
-        codec.FrameSplitter(FRAME_BYTES_MAX).feed(struct.pack(">i", size) + b"x")
 
 
 def test_a_big_frame_is_joined_once() -> None:

@@ -152,13 +152,6 @@ def test_a_truncated_message_is_a_problem_and_never_raises(
         message.take_apart(cut)
 
 
-@given(st.binary(max_size=200).map(lambda data: b"\x1c\0\0\0\0\0" + data))
-def test_garbage_never_raises(data: bytes) -> None:
-    """Random bytes are a problem, not an exception."""
-    assert message.read_dead_letter(data, None, NOW_MS)[0].problem is not None
-    assert message.read_cycle(data) is None
-
-
 def test_a_broken_message_still_shows_its_id() -> None:
     """What follows the id may be unreadable: the dead letter can be accepted all the same."""
     whole = WireMessage().encoded()

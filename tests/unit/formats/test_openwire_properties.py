@@ -102,19 +102,6 @@ def test_a_truncated_map_is_undecodable(entries: dict[str, bytes], data: st.Data
         properties.EditedProperties(cut, (), ())
 
 
-@given(st.binary(max_size=60))
-def test_garbage_is_undecodable_and_nothing_else(data: bytes) -> None:
-    """Random bytes never raise anything but UndecodableMessage."""
-    for walk in (
-        lambda: properties.read_properties(data, (b"n",)),
-        lambda: properties.EditedProperties(data, (b"n",), ()),
-    ):
-        try:
-            walk()
-        except UndecodableMessage:
-            continue
-
-
 def test_bottomless_nesting_is_undecodable() -> None:
     """A list in a list in a list is followed to a bound."""
     data = wire.property_map(wire.entry("deep", 12, b"\0\0\0\x01\x0c" * 500 + b"\0\0\0\0"))

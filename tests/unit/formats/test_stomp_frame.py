@@ -10,7 +10,6 @@ from amqsidecar.formats.stomp_frame import (
     encode,
     encode_connect,
     first,
-    kept,
     parse_kept,
 )
 
@@ -36,13 +35,6 @@ def test_what_is_sent_is_read_however_it_is_cut(
     assert (message.command, message.headers()) == ("MESSAGE", [*headers, length])
     assert message.body == body
     assert (receipt.command, receipt.headers(), receipt.body) == ("RECEIPT", headers, b"")
-
-
-@given(HEADERS, st.binary(max_size=40))
-def test_what_is_kept_comes_back(headers: list[tuple[bytes, bytes]], body: bytes) -> None:
-    """Also line feeds in the body, which end nothing."""
-    found, kept_body = parse_kept(kept(headers, body))
-    assert (found, bytes(kept_body)) == (headers, body)
 
 
 def test_a_body_without_length_ends_at_the_first_nul() -> None:
