@@ -54,6 +54,11 @@ image: ## build the container image by docker, podman or buildah, also with the 
 	deploy/image/build journal
 	@$(if $(REGISTRY),deploy/image/push "$(REGISTRY)" && deploy/image/push "$(REGISTRY)" journal)
 
+.PHONY: chart
+chart: ## package the chart into dist; REGISTRY=host/team pushes it, and dist/chart.txt then has its digest
+	helm package helm/amqsidecar --destination dist
+	$(if $(REGISTRY),helm push $(PUSH_OPTIONS) dist/amqsidecar-[0-9]*.tgz "oci://$(REGISTRY)/charts" > dist/chart.txt 2>&1 || { cat dist/chart.txt >&2; exit 1; })
+
 .PHONY: wheels
 wheels: ## build a wheelhouse to publish: dist/wheels with our wheel and python-qpid-proton's, checksums and an SBOM
 	$(PYTHON) -m venv .venv-wheels

@@ -27,8 +27,15 @@ from support.deployment.helm import (
 pytestmark = pytest.mark.helm
 
 RESOURCES = {
-    "v1": [("configmaps", "ConfigMap")],
+    "v1": [
+        *(("configmaps", "ConfigMap"), ("services", "Service")),
+        *(("serviceaccounts", "ServiceAccount"), ("pods", "Pod")),
+        ("persistentvolumeclaims", "PersistentVolumeClaim"),
+    ],
     "apps/v1": [("statefulsets", "StatefulSet"), ("deployments", "Deployment")],
+    "batch/v1": [("jobs", "Job")],
+    "networking.k8s.io/v1": [("networkpolicies", "NetworkPolicy")],
+    "policy/v1": [("poddisruptionbudgets", "PodDisruptionBudget")],
 }
 CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "shape": (MINIMAL, SHARED, "shape was beside and becomes shared"),
@@ -55,9 +62,12 @@ def answers(running: Sequence[Manifest]) -> Iterator[tuple[str, Any]]:
     """Yield what an API server says, by path."""
     yield "/version", {"major": "1", "minor": "37", "gitVersion": "v1.37.0"}
     yield "/api", {"kind": "APIVersions", "versions": ["v1"]}
-    version = {"groupVersion": "apps/v1", "version": "v1"}
-    group = {"name": "apps", "versions": [version], "preferredVersion": version}
-    yield "/apis", {"kind": "APIGroupList", "apiVersion": "v1", "groups": [group]}
+    groups = []
+    for name in RESOURCES:
+        version = {"groupVersion": name, "version": "v1"}
+        group = {"name": name.partition("/")[0], "versions": [version]}
+        groups += [group | {"preferredVersion": version}] if name != "v1" else []
+    yield "/apis", {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
     for place, kinds in RESOURCES.items():
         root = f"/api/{place}" if place == "v1" else f"/apis/{place}"
         resources = [
@@ -116,7 +126,8 @@ def upgraded(before: Mapping[str, Any], after: Mapping[str, Any], folder: Path) 
     with cluster(running, folder) as file:
         return helm(
             *("template", "redelivery", str(CHART), "--namespace", "mq", "--is-upgrade"),
-            *("--dry-run=server", "--kubeconfig", str(file), *WITHOUT_CLUSTER),
+            *("--dry-run=server", "--disable-openapi-validation"),
+            *("--kubeconfig", str(file), *WITHOUT_CLUSTER),
             values=after,
         )
 

@@ -40,6 +40,11 @@ class Stage(NamedTuple):
 STAGES: Final = (
     Stage("test", "every test of make test, with each column", ("make", "test", "PROOF=1")),
     Stage("versions", "the wires on each release of a broker", ("make", "versions")),
+    Stage(
+        "helm-4",
+        "the chart with Helm 4",
+        ("env", "TEST_HELM=4.3.2", ".venv/bin/pytest", "-q", "tests/helm"),
+    ),
     Stage("simulate", "10,000 simulated histories", ("make", "simulate")),
     Stage("fuzz", "20,000 examples of bad input for each parser", ("make", "fuzz")),
     Stage("differential", "20 configurations beside a whole broker", ("make", "differential")),

@@ -26,7 +26,9 @@ from referencing.jsonschema import DRAFT7
 from support.machine.processes import run_program
 from support.maven import FetchError, cached, run_tool
 
-HELM = "3.22.0"
+HELM = os.environ.get("TEST_HELM") or "3.22.0"
+"""TEST_HELM=4.3.2 runs the tests of the chart with another release."""
+ACTIONLINT = "1.7.12"
 SCHEMAS = "1.37.0"
 """Version of the package `kubernetes-validate`, which is that of the newest Kubernetes in it."""
 KUBERNETES = ("1.29.0", "1.37.0")
@@ -63,11 +65,24 @@ def helm_program() -> Path:
 
     def build(folder: Path) -> None:
         go(
-            "install", "-trimpath", "-ldflags", "-s -w", f"helm.sh/helm/v3/cmd/helm@v{HELM}",
+            "install", "-trimpath", "-ldflags", "-s -w",
+            f"helm.sh/helm/v{HELM[0]}/cmd/helm@v{HELM}",
             environment={"CGO_ENABLED": "0", "GOBIN": str(folder)},
         )  # fmt: skip
 
     return cached(f"helm-{HELM}", build) / "helm"
+
+
+def actionlint() -> Path:
+    """Return the path of `actionlint`, which checks workflow files."""
+
+    def build(folder: Path) -> None:
+        go(
+            "install", f"github.com/rhysd/actionlint/cmd/actionlint@v{ACTIONLINT}",
+            environment={"CGO_ENABLED": "0", "GOBIN": str(folder)},
+        )  # fmt: skip
+
+    return cached(f"actionlint-{ACTIONLINT}", build) / "actionlint"
 
 
 def schema_folder() -> Path:

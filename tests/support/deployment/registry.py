@@ -1,11 +1,12 @@
-"""A registry of images on a free port of 127.0.0.1, as far as a push needs one; keeps nothing."""
+"""A registry of images on a free port of 127.0.0.1, for pushes; it keeps manifests only."""
 
 import hashlib
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import MappingProxyType
 from urllib.parse import parse_qs, urlsplit
 
 
@@ -14,6 +15,7 @@ class Registry(ThreadingHTTPServer):
 
     Attributes:
         manifests: digest by `name:tag`, of what was pushed whole.
+        documents: type and content of each manifest, by digest.
     """
 
     daemon_threads = True
@@ -22,6 +24,7 @@ class Registry(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.blobs: set[str] = set()
         self.manifests: dict[str, str] = {}
+        self.documents: dict[str, tuple[str, bytes]] = {}
 
     @property
     def address(self) -> str:
@@ -34,7 +37,8 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        self._answer(200)
+        kind, body = self.server.documents.get(self.path.rpartition("/")[2], ("", b""))
+        self._answer(200, body, {"Content-Type": kind} if kind else {})
 
     def do_HEAD(self) -> None:
         digest = self.path.rpartition("/")[2]
@@ -43,11 +47,11 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self._body()
         place = urlsplit(self.path).path.rstrip("/")
-        self._answer(202, Location=f"{place}/{uuid.uuid4()}", Range="0-0")
+        self._answer(202, headers={"Location": f"{place}/{uuid.uuid4()}", "Range": "0-0"})
 
     def do_PATCH(self) -> None:
         size = len(self._body())
-        self._answer(202, Location=self.path, Range=f"0-{max(0, size - 1)}")
+        self._answer(202, headers={"Location": self.path, "Range": f"0-{max(0, size - 1)}"})
 
     def do_PUT(self) -> None:
         body = self._body()
@@ -59,7 +63,8 @@ class _Handler(BaseHTTPRequestHandler):
             name, _, tag = parts.path.removeprefix("/v2/").partition("/manifests/")
             digest = f"sha256:{hashlib.sha256(body).hexdigest()}"
             self.server.manifests[f"{name}:{tag}"] = digest
-        self._answer(201, **{"Docker-Content-Digest": digest, "Location": parts.path})
+            self.server.documents[digest] = (self.headers["Content-Type"], body)
+        self._answer(201, headers={"Docker-Content-Digest": digest, "Location": parts.path})
 
     def _body(self) -> bytes:
         if self.headers.get("Transfer-Encoding") != "chunked":
@@ -71,11 +76,14 @@ class _Handler(BaseHTTPRequestHandler):
         self.rfile.readline()
         return body
 
-    def _answer(self, status: int, **headers: str) -> None:
+    def _answer(
+        self, status: int, body: bytes = b"", headers: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         self.send_response(status)
-        for name, value in {**headers, "Content-Length": "0"}.items():
+        for name, value in {**headers, "Content-Length": str(len(body))}.items():
             self.send_header(name, value)
         self.end_headers()
+        self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
         """Say nothing."""
