@@ -12,6 +12,8 @@ from typing import Any
 from panels import DASHBOARD, OF_JOBS, PICKED, Panel
 
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
+CONSOLE = "https://console.example"
+"""The chart replaces it by its `monitoring.consoleUrl`, or leaves its links out."""
 WIDTH = 24
 
 
@@ -30,8 +32,12 @@ def dashboard() -> dict[str, Any]:
         "time": {"from": "now-6h", "to": "now"},
         "timezone": "browser",
         "templating": {"list": _variables()},
-        "annotations": {"list": [_starts()]},
-        "links": [_link("Alerts", "/alerting/list?search=Amqsidecar")],
+        "annotations": {"list": list(_annotations())},
+        "links": [
+            _link("Alerts", "/alerting/list?search=Amqsidecar"),
+            _link("Console", CONSOLE),
+            _link("Runbooks", f"{CONSOLE}/static/runbooks.html"),
+        ],
         "panels": list(_placed()),
     }
 
@@ -40,18 +46,32 @@ def _link(title: str, url: str) -> dict[str, Any]:
     return {"title": title, "type": "link", "url": url, "targetBlank": True}
 
 
-def _starts() -> dict[str, Any]:
-    """Return the starts of processes, as lines in each graph."""
-    return {
-        "name": "starts",
-        "datasource": SOURCE,
-        "enable": True,
-        "iconColor": "purple",
-        "expr": f"changes(process_start_time_seconds{{{PICKED}}}[$__interval]) > 0",
-        "titleFormat": "start",
-        "textFormat": "{{job}} {{instance}}",
-        "step": "60s",
-    }
+def _annotations() -> Iterator[dict[str, Any]]:
+    """Yield what is drawn as lines in each graph."""
+    versions = f"count by (namespace, job, version) (amqsidecar_build_info{{{PICKED}}}"
+    for name, color, expression, text in (
+        (
+            *("start", "purple"),
+            f"changes(process_start_time_seconds{{{PICKED}}}[$__interval]) > 0",
+            "{{job}} {{instance}}",
+        ),
+        ("version", "blue", f"{versions}) unless {versions} offset 5m)", "{{job}} {{version}}"),
+        (
+            *("operation", "orange"),
+            f"max by (namespace, job) (amqsidecar_operations_running{{{PICKED}}}) > 0",
+            "{{job}}",
+        ),
+    ):
+        yield {
+            "name": f"{name}s",
+            "datasource": SOURCE,
+            "enable": True,
+            "iconColor": color,
+            "expr": expression,
+            "titleFormat": name,
+            "textFormat": text,
+            "step": "60s",
+        }
 
 
 def _variables() -> list[dict[str, Any]]:

@@ -878,7 +878,7 @@ def test_rules_and_dashboard_come_from_files(tmp_path: Path) -> None:
             }
         ]
     }
-    dashboard = {"title": "T", "panels": [{"legendFormat": "{{destination}}"}]}
+    dashboard = {"title": "T", "panels": [{"legendFormat": "{{destination}}"}], "links": []}
     (chart / "files").mkdir(exist_ok=True)
     (chart / "files" / "rules.yaml").write_text("# Why.\n" + json.dumps(rules), encoding="utf-8")
     (chart / "files" / "dashboard.json").write_text(
@@ -900,6 +900,28 @@ def test_rules_and_dashboard_come_from_files(tmp_path: Path) -> None:
     ]
     assert board["metadata"]["labels"]["grafana_dashboard"] == "1"
     assert [json.loads(text) for text in board["data"].values()] == [dashboard]
+
+
+@pytest.mark.parametrize(
+    ("address", "count"), [("https://mq.example.com/", 3), ("", 1)], ids=["known", "unknown"]
+)
+def test_the_dashboard_links_to_the_console_where_its_address_is_known(
+    address: str, count: int
+) -> None:
+    monitoring = {"monitoring": {"dashboard": True, "consoleUrl": address}}
+    [board] = [
+        json.loads(text)
+        for one in render(MINIMAL | monitoring)
+        if one["metadata"]["name"].endswith("-dashboard")
+        for text in one["data"].values()
+    ]
+    own = json.loads((CHART / "files" / "dashboard.json").read_text(encoding="utf-8"))
+    assert {**board, "links": []} == {**own, "links": []}
+    assert [one["url"] for one in board["links"]] == [
+        "/alerting/list?search=Amqsidecar",
+        "https://mq.example.com",
+        "https://mq.example.com/static/runbooks.html",
+    ][:count]
 
 
 def notes(folder: Path, values: Mapping[str, Any]) -> str:

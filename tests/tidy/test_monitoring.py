@@ -67,6 +67,8 @@ def expressions() -> Iterator[tuple[str, str]]:
         for target in panel.get("targets", ()):
             yield f"{panel['title']} {target['refId']}", target["expr"]
     dashboard = json.loads((FILES / "dashboard.json").read_text(encoding="utf-8"))
+    for drawn in dashboard["annotations"]["list"]:
+        yield drawn["name"], drawn["expr"]
     for variable in dashboard["templating"]["list"]:
         yield variable["name"], variable.get("definition", "")
 

@@ -1,11 +1,38 @@
 {{/*
+The address of the console without a slash at its end; empty = unknown.
+*/}}
+{{- define "amqsidecar.consoleUrl" -}}
+{{- .Values.monitoring.consoleUrl | default (dig "http" "public_url" "" (include "amqsidecar.options" . | fromYaml)) | default "" | trimSuffix "/" }}
+{{- end }}
+
+{{/*
+files/dashboard.json with links to the console, or without where its address is unknown.
+*/}}
+{{- define "amqsidecar.dashboard" -}}
+{{- $text := .Files.Get "files/dashboard.json" }}
+{{- $console := include "amqsidecar.consoleUrl" . }}
+{{- if $console }}
+{{- $text | replace "https://console.example" $console }}
+{{- else }}
+{{- $board := fromJson $text }}
+{{- $links := list }}
+{{- range $board.links }}
+{{- if not (hasPrefix "https://console.example" .url) }}
+{{- $links = append $links . }}
+{{- end }}
+{{- end }}
+{{- set $board "links" $links | toPrettyJson }}
+{{- end }}
+{{- end }}
+
+{{/*
 The groups of files/rules.yaml with `monitoring.alerts`, `alertLabels`, `runbookUrl` and `consoleUrl`: the settings of an alert
 override the file, and its thresholds fill the ${names} in its texts.
 */}}
 {{- define "amqsidecar.rules" -}}
 {{- $monitoring := .Values.monitoring }}
 {{- $left := deepCopy $monitoring.alerts }}
-{{- $console := $monitoring.consoleUrl | default (dig "http" "public_url" "" (include "amqsidecar.options" . | fromYaml)) | default "" | trimSuffix "/" }}
+{{- $console := include "amqsidecar.consoleUrl" . }}
 {{- $runbooks := $monitoring.runbookUrl }}
 {{- if and $console (not $runbooks) }}
 {{- $runbooks = printf "%s/static/runbooks.html" $console }}
