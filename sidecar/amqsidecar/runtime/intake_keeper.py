@@ -104,9 +104,11 @@ class IntakeKeeper:
         # Why all: a queue that is refused now may be read later.
         if wanted != names.queues:
             names.replace(wanted)
+        stays = self._is_manual and bool(wanted)
         if self._is_manual:
-            problem = MANUAL if wanted else problem or NONE_KNOWN
             wanted = ()
+            if not self._has_looked:
+                log.info("intake_manual", meaning=MANUAL)
         # Why once only: what is left out meanwhile would be read from its front again.
         if not (finals and self._has_looked):
             refused_queues = self._attach(link, list(wanted), prefetch)
@@ -120,7 +122,9 @@ class IntakeKeeper:
         left_behind += link.left_behind()
         read = [one.destination.name for one in wanted if one not in refused_queues]
         all_refused = {one.queue.name: one.meaning for one in left_behind if one.reason == REFUSED}
-        if not read and not problem:
+        if stays:
+            problem = ""
+        elif not read and not problem:
             problem = ALL_REFUSED if all_refused else NONE_KNOWN
         self._report(read, all_refused, problem)
         return left_behind
@@ -146,7 +150,7 @@ class IntakeKeeper:
                 return refused
 
     def _report(self, read: list[str], refused: dict[str, str], problem: str) -> None:
-        is_harmless = bool(read) or problem in (NONE_KNOWN, MANUAL)
+        is_harmless = bool(read) or problem == NONE_KNOWN
         self._report_health(len(read), refused, "" if is_harmless else problem)
         if read and read != self._told_queues:
             log.info("intake", count=len(read), queues=read[:_LOGGED_MAX])
@@ -159,10 +163,7 @@ class IntakeKeeper:
                 log.info("intake_queue_read_again", queue=name)
         self._told_refused = refused
         if problem and _lasting(problem) != _lasting(self._told_problem):
-            if problem == MANUAL:
-                log.info("intake_manual", meaning=problem)
-            else:
-                log.warning("intake_limited" if read else "intake_empty", meaning=problem)
+            log.warning("intake_limited" if read else "intake_empty", meaning=problem)
         self._told_problem = problem
 
 

@@ -1,11 +1,11 @@
 """A whole schedule in one form, between two stores; and the fence of a store that moves.
 
-Columns are those of the SQLite file in their order, with texts in place of words. What each store
-makes of them is in its own `moving.py`.
+`TABLES` names the columns of this form. Each store's own `moving.py` says which of its columns
+differ, and the statements follow from both.
 """
 
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -14,11 +14,36 @@ from amqsidecar.errors import StoreMoved, StoreUnavailable
 FENCED: Final = 1_000_000
 """Schema number of a fenced store: each program refuses it, also those that know no fence."""
 
-TABLES: Final = (
-    *("redelivery", "discarded", "message", "hold", "event_block", "event_key", "failure_group"),
-    *("failure_count", "operation", "operation_member", "original", "queue_observation"),
-    *("group_note", "service_mark"),
+_ROW: Final = (
+    *("id", "state", "due_at_ms", "destination", "is_final", "source", "redelivery_id"),
+    *("redelivery_count", "delay_ms", "expiration_ms", "rule", "encoding", "received_at_ms"),
+    *("size_bytes", "cause", "message_id", "reason", "cause_group", "passes_gates", "gate"),
+    *("message_group", "final_queue", "recall", "recall_operation"),
 )
+_GROUP: Final = ("destination", "cause_group")
+TABLES: Final[Mapping[str, Sequence[str]]] = {
+    "redelivery": _ROW,
+    "discarded": (*_ROW, "operation", "discarded_at_ms"),
+    "message": ("id", "body"),
+    "hold": ("source", "remaining"),
+    "event_block": ("seq", "newest_at_ms", "event_count", "packing", "body", "is_written"),
+    "event_key": ("redelivery_id", "block"),
+    "failure_group": (*_GROUP, "first_at_ms", "last_at_ms", "total", "example_id"),
+    "failure_count": ("bucket_ms", "kind", *_GROUP, "attempt", "count"),
+    "operation": ("id", "body"),
+    "operation_member": (
+        *("operation", "redelivery_id", "destination", "changed_at_ms", "resent_at_ms"),
+        *("outcome", "evidence"),
+    ),
+    "original": ("id", "redelivery_id", "row_id", "edited_at_ms", "actor", "encoding", "body"),
+    "queue_observation": ("destination", "minute", "at_ms", "body"),
+    "group_note": (
+        *("id", *_GROUP, "at_ms", "author", "text", "owner", "snoozed_until_ms", "muted_deaths"),
+        "merged_into",
+    ),
+    "service_mark": ("id", "at_ms", "instance", "kind", "rules_digest"),
+}
+"""The columns of each table, in the order in which tables are copied."""
 
 ROWS_AT_ONCE: Final = 500
 BYTES_AT_ONCE: Final = 8 << 20
@@ -136,6 +161,20 @@ class MovedStore(Protocol):
     def close(self) -> None:
         """Close; safe to call twice."""
         ...
+
+
+def read_statement(
+    columns: Sequence[str], source: str, expressions: Mapping[str, str] | None = None
+) -> str:
+    """Return the SELECT of columns.
+
+    Args:
+        columns: by name.
+        source: follows FROM.
+        expressions: of columns that the source has under another name or in another form.
+    """
+    selected = ", ".join((expressions or {}).get(name, name) for name in columns)
+    return f"SELECT {selected} FROM {source}"  # noqa: S608 - names of ours
 
 
 def portions(rows: Iterable[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:

@@ -307,4 +307,5 @@ def test_every_query_is_used() -> None:
     built |= {f"{verb}_{kind}" for verb in ("due", "latest") for kind in ("waiting", "kept")}
     tallies = ("group_tally", "exhausted_tally")
     built |= {f"{verb}_{tally}" for verb in ("add", "subtract", "drop_empty") for tally in tallies}
+    built |= {f"kinds_of_{table}" for table in ("redelivery", "discarded")}
     assert [name for name in QUERIES if f'"{name}"' not in code and name not in built] == []

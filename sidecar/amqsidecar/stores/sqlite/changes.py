@@ -136,8 +136,8 @@ def _take_out(
     gone, words = [], Counter[tuple[int, ...]]()
     for run in runs:
         # Why counted before, and not returned by the DELETE: that takes longer by half.
-        for state, destination, cause_group, final, is_final, *others, count in database.query(
-            "kinds_of_rows", run
+        for state, destination, cause_group, final, *others, is_final, count in database.query(
+            "kinds_of_redelivery", run
         ):
             gone.append(TallyDelta(destination, state, -count, cause_group, final, is_final))
             words[destination, cause_group, final, *others] += count

@@ -19,9 +19,9 @@ from amqsidecar.stores.moving import (
     MovedInstance,
     instance_for_file,
     portions,
+    read_statement,
     unfinished,
 )
-from amqsidecar.stores.named_queries import read_queries, read_sql
 from amqsidecar.stores.packing import TallyDelta, pack_message, structs_of, unpack_message
 from amqsidecar.stores.sqlite.changes import count_rows
 from amqsidecar.stores.sqlite.counts import KINDS, add_failures, no_deaths
@@ -37,10 +37,47 @@ from amqsidecar.stores.sqlite.reserve import Reserve
 from amqsidecar.stores.sqlite.rows import read_unfinished
 from amqsidecar.stores.sqlite.service_lock import ServiceLock
 
-_SQL: Final = read_queries(read_sql("sqlite/moving.sql"))
 _BUSY_TIMEOUT_MS: Final = 10_000
-_WORDS: Final = (3, 5, 10, 11, 17, 21)
-"""Destination, source, rule, encoding, cause group and final queue in a row."""
+_WORDS: Final = ("destination", "source", "rule", "encoding", "cause_group", "final_queue")
+_WORD_PLACES: Final = [TABLES["redelivery"].index(name) for name in _WORDS]
+_READ: Final = {
+    **TABLES,
+    "message": (*TABLES["message"], "size_bytes"),
+    "original": (*TABLES["original"], "size_bytes"),
+}
+_SOURCES: Final = {
+    "message": """(
+        SELECT id, size_bytes FROM redelivery UNION ALL SELECT id, size_bytes FROM discarded
+    ) JOIN message USING (id)""",
+    "event_block": "event_block ORDER BY seq",
+    # Why not all: some only hold counts of events without a cause.
+    "failure_group": "failure_group WHERE total > 0",
+    "failure_count": "failure_count JOIN failure_group ON id = failure_group",
+}
+_EXPRESSIONS: Final = {
+    "event_block": {"is_written": "seq <= (SELECT last_block FROM outbox)"},
+    **{
+        table: {name: f"(SELECT text FROM word WHERE id = {table}.{name})" for name in _WORDS}  # noqa: S608
+        for table in ("redelivery", "discarded")
+    },
+}
+_WRITTEN: Final = {
+    **_READ,
+    "event_block": TABLES["event_block"][:-1],
+    "operation": ("id", "is_running", "ended_at_ms", "body"),
+}
+_HEAD: Final = (
+    *("group_key", "instance", "uid", "finished_cycle", "token_created", "next_id", "is_kept"),
+    *("stream", "last_number"),
+)
+_WRITE_META: Final = """UPDATE meta SET group_key = ?, instance = ?, uid = ?, finished_cycle = ?,
+token_created = ?, next_id = ?,
+event_count = (SELECT coalesce(sum(event_count), 0) FROM event_block)"""
+_WRITE_OUTBOX: Final = """UPDATE outbox SET is_kept = :is_kept, stream = :stream,
+last_number = :last_number, last_block = :last_block, written_count = (
+    SELECT coalesce(sum(event_count), 0) FROM event_block WHERE seq <= :last_block
+)"""
+_ALL_IDS: Final = (0, (1 << 63) - 1)
 
 
 def _named(row: tuple[Any, ...], place: int, values: Any) -> tuple[Any, ...]:
@@ -51,7 +88,7 @@ _TO_COMMON: Final[Mapping[str, Callable[[tuple[Any, ...]], tuple[Any, ...]]]] = 
     "message": lambda row: (row[0], unpack_message(row[1], row[2])),
     "failure_count": lambda row: _named(row, 1, KINDS),
     "operation_member": lambda row: _named(row, 5, OUTCOMES),
-    "original": lambda row: (*row[:6], unpack_message(row[7], row[6])),
+    "original": lambda row: (*row[:6], unpack_message(row[6], row[7])),
 }
 
 
@@ -63,7 +100,7 @@ def _operation(row: tuple[Any, ...]) -> tuple[Any, ...]:
 _FROM_COMMON: Final[Mapping[str, Callable[[tuple[Any, ...]], tuple[Any, ...]]]] = {
     "operation": _operation,
     "operation_member": lambda row: _named(row, 5, OUTCOME_NUMBERS),
-    "original": lambda row: (*row[:6], len(row[6]), pack_message(row[6])),
+    "original": lambda row: (*row[:6], pack_message(row[6]), len(row[6])),
 }
 
 
@@ -172,8 +209,8 @@ class _SqliteContents:
 
     def __init__(self, database: SqliteDatabase) -> None:
         self._database = database
-        key, name, uid, cycle, created, next_id, is_kept, stream, last_number, _ = database.run(
-            _SQL["read_head"]
+        key, name, uid, cycle, created, next_id, is_kept, stream, last_number = database.run(
+            read_statement(_HEAD, "meta, outbox")
         ).fetchone()
         self.head = MovedHead(
             group_key=bytes(key),
@@ -187,7 +224,9 @@ class _SqliteContents:
     def rows(self, table: str) -> Iterator[tuple[Any, ...]]:
         """See `Contents`."""
         common = _TO_COMMON.get(table)
-        with closing(self._database.run(_SQL[f"read_{table}"])) as rows:
+        source = _SOURCES.get(table, table)
+        select = read_statement(_READ[table], source, _EXPRESSIONS.get(table))
+        with closing(self._database.run(select)) as rows:
             yield from rows if common is None else map(common, rows)
 
 
@@ -218,7 +257,10 @@ class _SqliteWriter:
                 rows = [(key, self._renumbered.get(block, block)) for key, block in rows]
             elif (convert := _FROM_COMMON.get(table)) is not None:
                 rows = list(map(convert, rows))
-            self._database.run_each(_SQL[f"add_{table}"], rows)
+            columns = _WRITTEN[table]
+            values = ", ".join("?" * len(columns))
+            insert = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({values})"  # noqa: S608
+            self._database.run_each(insert, rows)
 
     def finish(self, head: MovedHead, instance_name: str | None) -> None:
         """Write counts, and what the file is as a whole."""
@@ -228,18 +270,23 @@ class _SqliteWriter:
             place = destination, group
             failures.groups.setdefault(place, no_deaths(bucket_ms, *place))
         add_failures(database, failures)
-        count_rows(database, [TallyDelta(*row) for row in database.run(_SQL["count_rows"])])
-        uses = Counter[int]()
-        for *words, count in database.run(_SQL["count_words"]):
-            for word in filter(None, words):
-                uses[word] += count
+        tallies, uses = [], Counter[int]()
+        for table in ("redelivery", "discarded"):
+            for state, *words, is_final, count in database.query(f"kinds_of_{table}", _ALL_IDS):
+                destination, cause_group, final_queue, *_ = words
+                for word in filter(None, words):
+                    uses[word] += count
+                if table == "redelivery":
+                    kind = destination, state, count, cause_group, final_queue, is_final
+                    tallies.append(TallyDelta(*kind))
+        count_rows(database, tallies)
         database.use_words(uses)
         outbox = {"is_kept": head.is_kept, "stream": head.stream}
         numbers = {"last_number": head.last_number, "last_block": self._last_block}
-        database.run(_SQL["write_outbox"], outbox | numbers)
+        database.run(_WRITE_OUTBOX, outbox | numbers)
         name, uid, cycle, token_created = instance_for_file(head, instance_name)
         meta = (head.group_key, name, uid, cycle, token_created, head.next_id)
-        database.run(_SQL["write_meta"], meta)
+        database.run(_WRITE_META, meta)
         position = f"{max(self._next_block - 1, 0)}/0"
         database.queue("set_followed", position=position)
 
@@ -252,10 +299,12 @@ class _SqliteWriter:
                 self._database.add_large_message(row_id, body)
 
     def _with_words(self, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-        texts = {row[place] for row in rows for place in _WORDS if row[place]}
+        texts = {row[place] for row in rows for place in _WORD_PLACES if row[place]}
         words = {None: 0, "": 0} | dict(self._database.intern(texts))
         return [
-            tuple(words[value] if place in _WORDS else value for place, value in enumerate(row))
+            tuple(
+                words[value] if place in _WORD_PLACES else value for place, value in enumerate(row)
+            )
             for row in rows
         ]
 

@@ -188,10 +188,10 @@ INSERT INTO message (id, body) VALUES (?, ?);
 -- Room for the message of a row.
 INSERT INTO message (id, body) VALUES (?, zeroblob(?));
 
--- name: kinds_of_rows
+-- name: kinds_of_* redelivery discarded
 -- What tallies and words know of rows with consecutive numbers.
-SELECT state, destination, cause_group, final_queue, is_final, source, rule, encoding, count(*)
-FROM redelivery WHERE id BETWEEN ? AND ? GROUP BY 1, 2, 3, 4, 5, 6, 7, 8;
+SELECT state, destination, cause_group, final_queue, source, rule, encoding, is_final, count(*)
+FROM {variant} WHERE id BETWEEN ? AND ? GROUP BY 1, 2, 3, 4, 5, 6, 7, 8;
 
 -- name: delete_from_* redelivery message
 -- Rows or messages with consecutive numbers.
