@@ -5,11 +5,14 @@ once, without a redelivery of its own.
 """
 
 import logging
+import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+# Why: stomp.py asks the DNS for this host's names when it is imported, which may take seconds.
+os.environ.setdefault("STOMP_SKIP_HOSTNAME_SCAN", "1")
 import stomp
 from stomp.exception import StompException
 from stomp.utils import Frame

@@ -92,7 +92,7 @@ class StompArtemisHarness(ArtemisHarness):
             link._management._connection,
         ):
             assert connection is not None
-            connection._transport.socket.shutdown(socket.SHUT_RDWR)
+            connection._socket.shutdown(socket.SHUT_RDWR)
 
     def frees(self) -> bool:
         """Restart the broker if it keeps dead letters that no consumer has in hand.
