@@ -259,7 +259,6 @@ class TokenQueue(Generic[H]):
             raise LinkLost(f"found token {found}, not {number}, which was given back")
 
     def exists(self) -> bool | None:
-        """Return whether the queue holds a token, handed out or not; None = unknown."""
         self._wire.poll()
         return True if self.held is not None else self._wire.holds_any()
 

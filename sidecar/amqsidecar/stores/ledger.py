@@ -64,7 +64,6 @@ class CommonLedger(CommonPart):
     _lock_operation = "read_operation"
 
     def failure_groups(self, since_ms: int, limit: int) -> list[FailureGroup]:
-        """Return groups of which one died since, the latest death first, at most `limit`."""
         return structs_of(
             FailureGroup, self._database.rows("read_groups", since_ms=since_ms, limit=limit)
         )
@@ -72,18 +71,15 @@ class CommonLedger(CommonPart):
     # Operations.
 
     def operation(self, number: int) -> Operation | None:
-        """Return an operation; None = no operation has this number."""
         found = self._database.rows("read_operation", number=number)
         return decode_operation(found[0][0]) if found else None
 
     def operations(self, limit: int, before: int | None = None) -> list[Operation]:
-        """Return operations, the newest first, only those with a number below `before`."""
         before = LAST_ID if before is None else before
         found = self._database.rows("read_operations", limit=limit, before=before)
         return [decode_operation(body) for (body,) in found]
 
     def change_operation(self, number: int, change: Callable[[Operation], Operation]) -> Operation:
-        """See `Store`."""
         with self._written():
             return self._write(change(self._locked(number)))
 
@@ -128,23 +124,19 @@ class CommonLedger(CommonPart):
             )
 
     def count_discarded(self, number: int) -> int:
-        """Return how many messages of an operation `put_back` would find."""
         return int(self._database.rows("count_discarded", number=number)[0][0])
 
     def due_members(self, number: int, resent_before_ms: int, limit: int) -> list[Member]:
-        """Return members with outcome RESENT that were sent before a time, the oldest first."""
         values = {"number": number, "before_ms": resent_before_ms, "limit": limit}
         return structs_of(Member, self._database.rows("due_members", **values))
 
     def followed_until(self) -> str | None:
-        """Return the position up to which events were searched for members; None = never."""
         found = self._database.rows("read_followed")
         return found[0][0] if found else None
 
     # Observations of destinations.
 
     def add_observations(self, observations: Sequence[Observation]) -> None:
-        """Store observations; of each destination at most one a minute, the latest."""
         latest = dict[tuple[str, int], Observation]()
         for seen in sorted(observations, key=lambda seen: seen.at_ms):
             latest[self._destination(seen.destination), seen.at_ms // _MINUTE_MS] = seen
@@ -155,7 +147,6 @@ class CommonLedger(CommonPart):
                 self._database.queue("add_observation", **values, body=pack_struct(seen))
 
     def observations(self, destination: str, from_ms: int, until_ms: int) -> list[Observation]:
-        """Return the observations of a destination in [from, until), the oldest first."""
         found = self._database.rows(
             "read_observations",
             destination=self._destination(destination),
@@ -165,7 +156,6 @@ class CommonLedger(CommonPart):
         return [_decode_observation(body) for (body,) in found]
 
     def recent_observations(self, since_ms: int) -> list[Observation]:
-        """Return the observations of all destinations since a time, the oldest first."""
         values = {"since_ms": since_ms, "since_minute": since_ms // _MINUTE_MS}
         found = self._database.rows("recent_observations", **values)
         return [_decode_observation(body) for (body,) in found]
@@ -184,12 +174,10 @@ class CommonLedger(CommonPart):
             self._database.queue("drop_notes", **place, kept=LATEST_KEPT)
 
     def notes(self, destination: str, cause_group: str) -> list[GroupNote]:
-        """Return the notes on a group, the latest first."""
         place = self._place(destination, cause_group)
         return structs_of(GroupNote, self._database.rows("read_notes", **place))
 
     def latest_notes(self, limit: int) -> list[GroupNote]:
-        """Return the latest note of each group, the latest first, at most `limit`."""
         return structs_of(GroupNote, self._database.rows("latest_notes", limit=limit))
 
     def _place(self, destination: str, cause_group: str) -> dict[str, str]:
@@ -204,7 +192,6 @@ class CommonLedger(CommonPart):
     # Services.
 
     def add_service_mark(self, mark: ServiceMark) -> None:
-        """Store a service mark; of each instance the latest `MARKS_KEPT`. Durable."""
         instance = self._database.text(mark.instance)
         values = msgspec.structs.asdict(mark) | {"instance": instance, "kind": mark.kind.value}
         with self._database.transaction():
@@ -212,9 +199,7 @@ class CommonLedger(CommonPart):
             self._database.queue("drop_service_marks", instance=instance, kept=MARKS_KEPT)
 
     def service_marks(self, limit: int) -> list[ServiceMark]:
-        """Return the marks of services, the latest first, at most `limit`."""
         return structs_of(ServiceMark, self._database.rows("read_service_marks", limit=limit))
 
     def latest_starts(self) -> list[ServiceMark]:
-        """Return the latest start of each instance, the latest first."""
         return structs_of(ServiceMark, self._database.rows("latest_starts"))

@@ -73,7 +73,6 @@ class AmqpMoves:
         self._begin_next: Callable[[], None] = begin_nothing
 
     def while_committing(self, begin_next: Callable[[], None]) -> None:
-        """Call this in each commit, once the broker was asked."""
         self._begin_next = begin_next
 
     def _start(self, sends: Sequence[Resend]) -> _Begun:

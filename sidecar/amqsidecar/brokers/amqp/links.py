@@ -73,15 +73,12 @@ class _Endpoint:
         return self.link is not None and self.connection.is_open
 
     def on_delivery(self, delivery: Any) -> None:
-        """Note that a delivery arrived or was answered."""
         raise NotImplementedError
 
     def on_remote_open(self) -> None:
-        """Note that the peer answered the attach."""
         raise NotImplementedError
 
     def on_remote_close(self, reason: str) -> None:
-        """Note that the peer closed the link; `reason` holds its words, "" = none."""
         self.is_open = False
         if self.refusal is None:
             self.refusal = reason or "closed without a reason"
@@ -98,7 +95,6 @@ class _Endpoint:
 
     @property
     def is_closed(self) -> bool:
-        """Whether both sides have closed the link."""
         return self.is_closing and self.refusal is not None
 
     def end(self, timeout_s: float | None = None) -> None:
@@ -194,7 +190,6 @@ class Receiver(_Endpoint):
         cproton.pn_link_set_drain(self.link, False)
 
     def on_remote_open(self) -> None:
-        """Note that the peer answered the attach."""
         source = cproton.pn_link_remote_source(self.link)
         # Why: a refused attach is answered with a null source and closed right after, with reason.
         if cproton.pn_terminus_get_type(source) != cproton.PN_UNSPECIFIED:
@@ -254,7 +249,6 @@ class Receiver(_Endpoint):
         return self._is_skipping or bool(self._begun.tell())
 
     def forget(self) -> None:
-        """Free the link in the engine; call only once it is closed on both sides."""
         self._drop_begun()
         super().forget()
 
@@ -335,7 +329,6 @@ class Sender(_Endpoint):
         return int(lib.pn_link_credit(self.link)) if self.is_open else 0
 
     def on_remote_open(self) -> None:
-        """Note that the peer answered the attach."""
         target = cproton.pn_link_remote_target(self.link)
         if cproton.pn_terminus_get_type(target) != cproton.PN_UNSPECIFIED:
             self.is_open = True

@@ -213,7 +213,6 @@ class AmqpTokenWire(TokenWire[AmqpDelivery]):
 
     @property
     def is_closed(self) -> bool:
-        """Whether both sides have closed the links."""
         return (self._receiver is None or self._receiver.is_closed) and self.sender.is_closed
 
 

@@ -187,12 +187,10 @@ class Coordinator:
             )
 
     def close(self) -> None:
-        """Begin to close the link."""
         self._sender.close()
 
     @property
     def is_closed(self) -> bool:
-        """Whether both sides have closed the link."""
         return self._sender.is_closed
 
 

@@ -51,7 +51,6 @@ class AmqpIntake(AheadIntake):
         self._too_large: Counter[Receiver] = Counter()
 
     def attach(self, queues: Sequence[IntakeQueue], prefetch: int) -> None:
-        """Read from these queues from now on, and only from these."""
         self._ahead.sweep()
         wanted = frozenset(queues)
         for queue, receiver in list(self._receivers.items()):
@@ -205,7 +204,6 @@ class AmqpIntake(AheadIntake):
         return sum(map(self._held_back, receivers))
 
     def is_leaving(self, queue: Destination) -> bool:
-        """Return whether a receiver of a queue is still open that was detached."""
         self._forget_closed()
         return queue in self._leaving.values()
 

@@ -36,19 +36,16 @@ class AmqpArtemisLink:
         self._settings = settings
 
     def look(self) -> AmqpArtemisLook:
-        """Connect and log in, only to look."""
         with self._connected() as (connection, client_id, parts):
             management = parts.add(ArtemisManagement(connection))
             opened = AmqpArtemisOpened(connection, client_id, parts, management)
             return AmqpArtemisLook(opened, self._settings)
 
     def take(self, token_queue: str) -> AmqpArtemisTake:
-        """Connect, log in, prepare transactions and begin to wait for the token."""
         with self._transacted() as (opened, coordinator):
             return AmqpArtemisTake(opened, self._settings, coordinator, token_queue)
 
     def move(self) -> AmqpArtemisMove:
-        """Connect, log in and prepare transactions, without a token."""
         clock = self._settings.clock
         began_ms, began_s = clock.now_ms(), clock.monotonic_s()
         with self._transacted() as (opened, coordinator):

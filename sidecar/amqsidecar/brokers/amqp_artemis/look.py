@@ -118,7 +118,6 @@ class AmqpArtemisLook(ArtemisSession):
         self.description = BrokerDescription(BrokerKind.ARTEMIS, version, (ENCODING,))
 
     def close(self) -> None:
-        """Give everything in hand back without counting it as a failure, then disconnect."""
         self._parts.close()
 
     def left_behind(self) -> tuple[LeftBehind, ...]:
@@ -143,11 +142,9 @@ class AmqpArtemisLook(ArtemisSession):
         return self._connection.descriptor()
 
     def wait_beside(self, descriptor: int) -> None:
-        """End each `wait` also when this descriptor is readable."""
         self._connection.beside = (descriptor,)
 
     def wake(self) -> None:
-        """End a running or the next `wait` at once; the only method for other threads."""
         self._connection.wake()
 
     def count(self, queue: IntakeQueue, at_most: int) -> int:

@@ -96,13 +96,11 @@ class ArtemisManagement(ArtemisQuestions):
             found[number] = answer
 
     def close(self) -> None:
-        """Begin to close the links."""
         self._sender.close()
         self._receiver.close()
 
     @property
     def is_closed(self) -> bool:
-        """Whether both sides have closed the links."""
         return self._sender.is_closed and self._receiver.is_closed
 
 

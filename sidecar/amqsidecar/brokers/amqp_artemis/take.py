@@ -70,7 +70,6 @@ class Notifications:
 
     @property
     def is_closed(self) -> bool:
-        """Whether both sides have ended it."""
         return self._receiver.is_closed
 
 
@@ -114,7 +113,6 @@ class _IntakeSession(AmqpArtemisLook):
         return AmqpTools(coordinator, self._pool, encode_resend, self._watch_sends)
 
     def attach(self, queues: Sequence[IntakeQueue], prefetch: int) -> None:
-        """Read from these queues from now on, and only from these; may be called again."""
         self._routes.set_intake(queues)
         self.intake.attach([selected(one) for one in queues], prefetch)
         # Why wait: until then the broker keeps groups for a consumer that is closing, and does not
@@ -126,12 +124,10 @@ class _IntakeSession(AmqpArtemisLook):
         return super().left_behind() + self.intake.left_behind()
 
     def receive(self, limit: int) -> list[Delivery]:
-        """Return newly arrived messages in order; never blocks."""
         self._connection.pump(0)
         return self.intake.receive(limit, self._routes.read_origin)
 
     def wait(self, timeout_s: float) -> None:
-        """Block until something arrived, `wake` was called, or the time is over."""
         ends_s = self._clock.monotonic_s() + timeout_s
         while not self._connection.rest_until(
             lambda: self.has_arrived, min(timeout_s, self.intake.look_in_s())
@@ -147,11 +143,9 @@ class _IntakeSession(AmqpArtemisLook):
         return self.intake.has_arrived
 
     def queues_read(self) -> tuple[Destination, ...]:
-        """Return the queues that are read now, each by name."""
         return self.intake.queues
 
     def queues_changed(self) -> bool:
-        """Return whether discovery may find other queues than last time, once."""
         routes = self._routes
         routes.bindings_changed(self._notifications.take())
         has_lost = self.intake.has_lost_queues
@@ -199,7 +193,6 @@ class AmqpArtemisTake(_IntakeSession):
 
     @property
     def features(self) -> Features:
-        """The optional features of this wire."""
         return Features(
             background=self._cycle,
             choosing=self._chosen,
@@ -210,7 +203,6 @@ class AmqpArtemisTake(_IntakeSession):
     def commit_cycle(
         self, accepts: Sequence[Delivery], sends: Sequence[Resend], token: int
     ) -> None:
-        """Accept, send, exchange the token in one transaction; durable when it returns."""
         held = self.intake.in_hand(accepts)
         self._cycle.commit(held, sends, token)
         self.intake.settle(held)
@@ -233,11 +225,9 @@ class AmqpArtemisMove(_IntakeSession):
         coordinator.declare_ahead()
 
     def move(self, accepts: Sequence[Delivery], sends: Sequence[Resend]) -> None:
-        """Accept and send in one transaction; durable when it returns."""
         held = self.intake.in_hand(accepts)
         self._moves.move(held, sends)
         self.intake.settle(held)
 
     def clock_ahead_ms(self) -> int:
-        """Return by how much the broker's clock is ahead of ours at most; negative = behind."""
         return self._met.ahead_ms(self._clock)

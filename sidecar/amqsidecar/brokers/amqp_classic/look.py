@@ -212,7 +212,6 @@ class AmqpClassicLook(ClassicSession):
         return BrokerDescription(BrokerKind.CLASSIC, version, (encoding,))
 
     def close(self) -> None:
-        """Give everything in hand back without counting it as a failure, then disconnect."""
         self._parts.close()
 
     @cached_property
@@ -244,7 +243,6 @@ class AmqpClassicLook(ClassicSession):
         connection.was_woken = False
 
     def wake(self) -> None:
-        """End a running or the next `wait` at once; the only method for other threads."""
         self._connection.wake()
 
     @override

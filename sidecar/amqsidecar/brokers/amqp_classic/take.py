@@ -54,7 +54,6 @@ class BrowsedQueues:
         """Do nothing: the broker makes a queue at the first attach."""
 
     def has_token(self, queue: str) -> bool:
-        """Return whether the queue holds a token, handed out or not."""
         return self._browser.count(f"queue://{queue}", 1) > 0
 
 
@@ -217,7 +216,6 @@ class AmqpClassicTake(AmqpClassicLook):
         return self._intake.receive(limit)
 
     def wait(self, timeout_s: float) -> None:
-        """Block until something arrived, `wake` was called, or the time is over."""
         connection, intake, watch = self._connection, self._intake, self._watch
         if not connection.run_until(
             lambda: intake.has_arrived or watch.has_arrived or connection.was_woken, timeout_s
@@ -231,7 +229,6 @@ class AmqpClassicTake(AmqpClassicLook):
         return news
 
     def queues_read(self) -> tuple[Destination, ...]:
-        """Return the queues that are read now, each by name."""
         return self._intake.queues
 
     def is_newborn(self, destination: Destination) -> bool:
@@ -241,14 +238,12 @@ class AmqpClassicTake(AmqpClassicLook):
     def commit_cycle(
         self, accepts: Sequence[Delivery], sends: Sequence[Resend], token: int
     ) -> None:
-        """Accept, send, exchange the token in one transaction; durable when it returns."""
         intake = self._intake
         held = intake.in_hand(accepts)
         self._cycle.commit(held, sends, token)
         intake.settle(held)
 
     def count(self, queue: IntakeQueue, at_most: int) -> int:
-        """Return how many messages wait; a browser ends at `maxBrowsePageSize`, 400 by default."""
         return self._count(queue.destination, min(at_most, COUNT_MAX))
 
     def _count(self, queue: Destination, at_most: int, selector: str = "") -> int:

@@ -86,13 +86,11 @@ class DeathAdvisories:
         return any(receiver.arrived for receiver in self._receivers[-1:])
 
     def close(self) -> None:
-        """Begin to close the links."""
         for receiver in self._receivers:
             receiver.close()
 
     @property
     def is_closed(self) -> bool:
-        """Whether both sides have closed the links."""
         return all(receiver.is_closed for receiver in self._receivers)
 
 
@@ -297,12 +295,10 @@ class ClassicWatch:
         )
 
     def close(self) -> None:
-        """Begin to close the link."""
         self._advisories.close()
 
     @property
     def is_closed(self) -> bool:
-        """Whether both sides have closed the link."""
         return self._advisories.is_closed
 
 

@@ -315,11 +315,9 @@ class ArtemisQuestions:
         return int(answer.value) if answer.is_ok else None
 
     def make_token_queue(self, name: str) -> None:
-        """Make the durable queue of an instance's token, where this user may."""
         self.create_queue(name, name, is_anycast=True, is_exclusive=True)
 
     def has_token(self, queue: str) -> bool | None:
-        """Return whether a token queue holds a token, handed out or not; None = unusable."""
         count = self.durable_count(queue)
         return bool(count) if self.is_usable else None
 

@@ -207,7 +207,6 @@ class ArtemisSchedule:
     # ------------------------------------------------------------------ acting
 
     def retry(self, row_filter: RowFilter, progress: ReportProgress) -> None:
-        """Make the broker deliver messages now; parked ones are left."""
         for place, names, rows in self._chunks(row_filter):
             self._do(f"queue.{place}", "deliverScheduledMessages", names)
             progress(rows, rows)

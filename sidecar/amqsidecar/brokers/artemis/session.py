@@ -191,7 +191,6 @@ class ArtemisSession:
         return self._routes.watch_sends(sends)
 
     def queues_read(self) -> tuple[Destination, ...]:
-        """Return the queues that are read now, each by name."""
         return ()
 
     def left_behind(self) -> tuple[LeftBehind, ...]:
@@ -244,7 +243,6 @@ class ArtemisSession:
         return tuple(found)
 
     def send_terms(self, destination: Destination, *, makes: bool = False) -> SendTerms:
-        """Return what becomes of a send to a destination."""
         if makes and not self._management.is_usable:
             problem = self._make_unmanaged(destination)
             return ROUTES if problem is None else SendTerms(problem)
@@ -301,7 +299,6 @@ class ArtemisSession:
 
     @property
     def features(self) -> Features:
-        """The optional features of this wire."""
         return Features(settings=self, delayed=self)
 
     def address_settings(self, addresses: Sequence[str]) -> list[Mapping[str, Any]]:
@@ -320,7 +317,6 @@ class ArtemisSession:
         return found
 
     def waiting_problem(self, destination: Destination) -> str | None:
-        """Return why a message that waits there may be lost, as a sentence; None = it is kept."""
         return self._waiting_places.problem(destination)
 
     def schedule(self) -> ArtemisSchedule:
@@ -338,5 +334,4 @@ class ArtemisSession:
         return any(not one.is_ok or one.value for one in answers)
 
     def is_newborn(self, destination: Destination) -> bool:
-        """Return whether a queue was made while this link was open, so that all in it is new."""
         return self._routes.watch.is_newborn(destination.name.rpartition("::")[2])

@@ -40,7 +40,6 @@ class ArtemisTrials(ABC):
         return TrialFeatures(roles=self, effects=self, disk=self, acceptors=self)
 
     def refusals(self) -> tuple[str, ...]:
-        """Return the broker's words why it can't be asked; () = it can."""
         return self._management.refusals
 
     @abstractmethod
@@ -116,7 +115,6 @@ class ArtemisTrials(ABC):
         )
 
     def addresses(self) -> tuple[str, ...]:
-        """Return the names of all addresses; () = it can't be asked."""
         return tuple(self._management.address_names())
 
     def resend_effects(

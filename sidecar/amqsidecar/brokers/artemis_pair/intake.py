@@ -134,16 +134,13 @@ class PairIntake(PairLook, Generic[W]):
         return []
 
     def queues_changed(self) -> bool:
-        """Return whether discovery may find other queues than last time, once."""
         # Why a list: each wire must be asked, since asking resets its answer.
         changed = [wire.queues_changed() for wire in self.wires]
         has_lost_turn, self._has_lost_turn = self._has_lost_turn, False
         return any(changed) or has_lost_turn
 
     def queues_read(self) -> tuple[Destination, ...]:
-        """Return the queues that are read now, each by name."""
         return tuple(dict.fromkeys(one for wire in self.wires for one in wire.queues_read()))
 
     def is_newborn(self, destination: Destination) -> bool:
-        """Return whether a queue was made while this link was open, so that all in it is new."""
         return self._first.is_newborn(destination)

@@ -34,11 +34,9 @@ class PairMove(PairIntake[MoveWire]):
         (self.wire_of(accepts, sends) or self._first).move(accepts, sends)
 
     def waiting_problem(self, destination: Destination) -> str | None:
-        """Return why a message that waits there may be lost, as a sentence; None = it is kept."""
         return self._first.waiting_problem(destination)
 
     def clock_ahead_ms(self) -> int:
-        """Return by how much the broker's clock is ahead of ours at most; negative = behind."""
         return max(wire.clock_ahead_ms() for wire in self.wires)
 
 
@@ -76,7 +74,6 @@ class ArtemisPairLink:
         self._crash_point = crash_point
 
     def look(self) -> LookWire | PairLook:
-        """Connect and log in, only to look."""
         return self._joined(
             self._first.look,
             self._second.look,

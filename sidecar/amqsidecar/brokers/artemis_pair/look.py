@@ -44,7 +44,6 @@ class PairLook:
         return Features(settings=told.settings, delayed=told.delayed)
 
     def close(self) -> None:
-        """Give everything in hand back without counting it as a failure, then disconnect."""
         close_both(self._look_first, self._look_second)
 
     def wait(self, timeout_s: float) -> None:
@@ -71,7 +70,6 @@ class PairLook:
         return False
 
     def wake(self) -> None:
-        """End a running or the next `wait` at once; the only method for other threads."""
         self._is_woken = True
         self._look_second.wake()
 
@@ -80,7 +78,6 @@ class PairLook:
         return self._look_first.discover()
 
     def count(self, queue: IntakeQueue, at_most: int) -> int:
-        """Return how many messages a dead-letter queue holds, counting up to `at_most`."""
         return self._look_first.count(queue, at_most)
 
     def browse(self, queue: IntakeQueue, at_most: int) -> list[Delivery]:
@@ -98,15 +95,12 @@ class PairLook:
         )
 
     def queue_counters(self, destinations: Sequence[Destination]) -> Mapping[Destination, Counters]:
-        """Return the counters of these destinations."""
         return self._look_first.queue_counters(destinations)
 
     def foreign_tokens(self, known: Collection[str]) -> tuple[ForeignToken, ...]:
-        """Return the tokens of all instances but these, by name."""
         return self._look_first.foreign_tokens(known)
 
     def send_terms(self, destination: Destination, *, makes: bool = False) -> SendTerms:
-        """Return what becomes of a send to a destination."""
         return self._look_first.send_terms(destination, makes=makes)
 
     def ask_terms_ahead(self, destinations: Sequence[Destination]) -> None:

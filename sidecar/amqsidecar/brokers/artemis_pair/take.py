@@ -34,7 +34,6 @@ class PairTake(PairIntake[TakeWire]):
 
     @property
     def features(self) -> Features:
-        """What both wires can do beyond the contract."""
         first, second = (wire.features for wire in self.wires)
         batches = [one.preferred_batch for one in (first, second) if one.preferred_batch]
         return Features(
@@ -55,7 +54,6 @@ class PairTake(PairIntake[TakeWire]):
         (self.wire_of((), sends) or self._holder).ahead.begin(sends)
 
     def abandon(self) -> None:
-        """Undo `begin`; no matter whether anything was begun."""
         for wire in self.wires:
             wire.ahead.abandon()
 
@@ -86,7 +84,6 @@ class PairTake(PairIntake[TakeWire]):
             raise LinkLost(f"token {held} was to change wires, and {came}: another process has it")
 
     def while_committing(self, begin_next: Callable[[], None]) -> None:
-        """Call this in each `commit_cycle`, once the broker was asked to commit."""
         for wire in self.wires:
             if (background := wire.features.background) is not None:
                 background.while_committing(begin_next)

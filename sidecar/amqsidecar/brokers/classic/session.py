@@ -115,7 +115,6 @@ class ClassicSession(ABC):
         """Return what browses of all token queues show; raises RequestRefused."""
 
     def foreign_tokens(self, known: Collection[str]) -> tuple[ForeignToken, ...]:
-        """Return the tokens of all instances but these, by name."""
         with raised_as("can't look for other sidecars' tokens: {}"):
             return find_foreign_tokens(self._browse_tokens(), known, self._hear)
 
@@ -175,7 +174,6 @@ class ListingSession(ClassicSession):
         return listed(lambda: self._queues.list_names(None))
 
     def is_newborn(self, destination: Destination) -> bool:
-        """Return whether a queue was made while this link listened, so that all in it is new."""
         return self._queues.is_newborn(destination.name)
 
     def final_names(self) -> tuple[str, ...]:

@@ -157,7 +157,6 @@ class CoreConnection(ByteStream):
         self._sessions.pop(channel, None)
 
     def close(self) -> None:
-        """Close the socket; never raises, safe to call twice."""
         super().close()
         for session in self._sessions.values():
             session.release()
@@ -167,7 +166,6 @@ class CoreConnection(ByteStream):
         self.put_fields(channel, packets.code_of(packet), packets.encode(packet))
 
     def put_fields(self, channel: int, code: int, *fields: bytes) -> None:
-        """Write a packet soon, whose fields are encoded already, in pieces."""
         self.write_soon(framing.frame(code, channel, *fields))
 
     def _split(self, data: bytes) -> None:

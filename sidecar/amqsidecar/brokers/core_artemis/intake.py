@@ -125,7 +125,6 @@ class CoreIntake:
     # Which queues
 
     def attach(self, queues: Sequence[IntakeQueue], prefetch: int) -> None:
-        """Read from these queues from now on, and only from these."""
         self._drop_lost()
         self._prefetch = prefetch
         wanted = dict.fromkeys(queues)
@@ -222,7 +221,6 @@ class CoreIntake:
         return sum(len(one.too_large) for one in readers)
 
     def is_leaving(self, queue: Destination) -> bool:
-        """Return whether a consumer of a queue is still open that was detached."""
         return any(
             one.is_leaving and one.queue.destination == queue for one in self._readers.values()
         )

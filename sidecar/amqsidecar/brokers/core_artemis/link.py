@@ -37,18 +37,15 @@ class CoreArtemisLink:
         self._settings = settings
 
     def look(self) -> CoreArtemisLook:
-        """Connect and log in, only to look."""
         with self._connected() as opened:
             return CoreArtemisLook(opened, self._settings)
 
     def take(self, token_queue: str) -> CoreArtemisTake:
-        """Connect, log in, prepare transactions and begin to wait for the token."""
         with self._connected() as opened:
             session = _transacted(opened)
             return CoreArtemisTake(opened, self._settings, session, token_queue)
 
     def move(self) -> CoreArtemisMove:
-        """Connect, log in and prepare transactions, without a token."""
         clock = self._settings.clock
         began_ms, began_s = clock.now_ms(), clock.monotonic_s()
         with self._connected() as opened:

@@ -79,7 +79,6 @@ class CoreArtemisLook(ArtemisSession):
         self.description = BrokerDescription(BrokerKind.ARTEMIS, version, (ENCODING,))
 
     def close(self) -> None:
-        """Give everything in hand back without counting it as a failure, then disconnect."""
         hang_up(self._connection, self._sessions)
 
     def left_behind(self) -> tuple[LeftBehind, ...]:
@@ -114,15 +113,12 @@ class CoreArtemisLook(ArtemisSession):
         connection.is_woken = False
 
     def descriptor(self) -> int:
-        """Return the file descriptor of the socket: readable where `wait` has something to do."""
         return self._connection.descriptor()
 
     def wait_beside(self, descriptor: int) -> None:
-        """End each `wait` also when this descriptor is readable."""
         self._connection.wait_beside(descriptor)
 
     def wake(self) -> None:
-        """End a running or the next `wait` at once; the only method for other threads."""
         self._connection.wake()
 
     def count(self, queue: IntakeQueue, at_most: int) -> int:

@@ -100,7 +100,6 @@ class _IntakeSession(CoreArtemisLook):
         self._chosen = ChosenMessages(self._management)
 
     def close(self) -> None:
-        """Give everything in hand back without counting it as a failure, then disconnect."""
         self.intake.close()
         super().close()
 
@@ -111,7 +110,6 @@ class _IntakeSession(CoreArtemisLook):
             self.intake.arrived(deliveries.popleft())
 
     def attach(self, queues: Sequence[IntakeQueue], prefetch: int) -> None:
-        """Read from these queues from now on, and only from these; may be called again."""
         self._routes.set_intake(queues)
         self._route()
         self.intake.attach([selected(one) for one in queues], prefetch)
@@ -123,13 +121,11 @@ class _IntakeSession(CoreArtemisLook):
         return super().left_behind() + made + self.intake.left_behind()
 
     def receive(self, limit: int) -> list[Delivery]:
-        """Return newly arrived messages in order; never blocks."""
         self._connection.poll()
         self._route()
         return self.intake.receive(limit, self._routes.read_origin)
 
     def wait(self, timeout_s: float) -> None:
-        """Block until something arrived, `wake` was called, or the time is over."""
         self._wait_until(lambda: self.has_arrived, timeout_s)
 
     @property
@@ -139,11 +135,9 @@ class _IntakeSession(CoreArtemisLook):
         return self.intake.has_arrived
 
     def queues_read(self) -> tuple[Destination, ...]:
-        """Return the queues that are read now, each by name."""
         return self.intake.queues
 
     def queues_changed(self) -> bool:
-        """Return whether discovery may find other queues than last time, once."""
         routes = self._routes
         for address in routes.bindings_changed(self._notifications.take()):
             self._targets.forget(address)
@@ -197,7 +191,6 @@ class CoreArtemisTake(_IntakeSession):
 
     @property
     def features(self) -> Features:
-        """The optional features of this wire."""
         return Features(
             background=self._cycle,
             choosing=self._chosen,
@@ -208,7 +201,6 @@ class CoreArtemisTake(_IntakeSession):
     def commit_cycle(
         self, accepts: Sequence[Delivery], sends: Sequence[Resend], token: int
     ) -> None:
-        """Accept, send, exchange the token in one transaction; durable when it returns."""
         held = self.intake.in_hand(accepts)
         self._cycle.commit(held, sends, token)
         self.intake.settle(held)
@@ -230,11 +222,9 @@ class CoreArtemisMove(_IntakeSession):
         self._moves = CoreMoves(self._tools)
 
     def move(self, accepts: Sequence[Delivery], sends: Sequence[Resend]) -> None:
-        """Accept and send in one transaction; durable when it returns."""
         held = self.intake.in_hand(accepts)
         self._moves.move(held, sends)
         self.intake.settle(held)
 
     def clock_ahead_ms(self) -> int:
-        """Return by how much the broker's clock is ahead of ours at most; negative = behind."""
         return self._met.ahead_ms(self._clock)

@@ -175,7 +175,6 @@ class Deaths:
         consumers.add(topic(f"{_ADVISORIES}.>"), _PREFETCH, take=self._take_in)
 
     def heard(self) -> list[Delivery]:
-        """Return the deaths since the last call, in order; never blocks."""
         self._consumers.connection.poll()
         self._consumers.route()
         found = list(self._heard)

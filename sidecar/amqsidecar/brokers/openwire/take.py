@@ -174,7 +174,6 @@ class OpenWireTake(OpenWireLook):
         connection.silence.ask = self._find_full
 
     def close(self) -> None:
-        """Give everything back uncounted and disconnect; never raises, safe to call twice."""
         self.ahead.forget()
         super().close()
 
@@ -192,7 +191,6 @@ class OpenWireTake(OpenWireLook):
         return self._wildcards.names()
 
     def queues_changed(self) -> bool:
-        """Return whether discovery may find other queues than last time; wildcards need none."""
         return self._wildcards.has_changed()
 
     def left_behind(self) -> tuple[LeftBehind, ...]:
@@ -200,7 +198,6 @@ class OpenWireTake(OpenWireLook):
         return self._wildcards.left_behind()
 
     def queues_read(self) -> tuple[Destination, ...]:
-        """Return the queues that are read now, each by name."""
         return self._consumers.read
 
     def _find_full(self) -> None:
@@ -229,7 +226,6 @@ class OpenWireTake(OpenWireLook):
         self._end(begun.transaction, codec.ROLLBACK)
 
     def while_committing(self, begin_next: Callable[[], None]) -> None:
-        """Call this in each `commit_cycle`, once the broker was asked to commit."""
         self._begin_next = begin_next
 
     def commit_cycle(
@@ -329,5 +325,4 @@ class OpenWireTake(OpenWireLook):
         return SendsRefused(refusals) if refusals else CommitRefused(str(reason))
 
     def trials(self) -> OpenWireTrials:
-        """Return the trials of the user's permissions over this connection."""
         return self._trials(self._token_queue)

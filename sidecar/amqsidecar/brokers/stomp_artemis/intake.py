@@ -67,7 +67,6 @@ class StompArtemisIntake:
     # Which queues
 
     def attach(self, queues: Sequence[IntakeQueue], prefetch: int) -> None:
-        """Read from these queues from now on, and only from these."""
         self._connection.poll()
         known = {one.queue for one in self._subscriptions.attached}
         self._prefetch = prefetch

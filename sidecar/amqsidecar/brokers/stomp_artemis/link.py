@@ -40,7 +40,6 @@ class StompArtemisLink:
         self._settings = settings
 
     def look(self) -> StompArtemisLook:
-        """Connect and log in, only to look."""
         return StompArtemisLook(self._settings)
 
     def take(self, token_queue: str) -> StompArtemisTake:

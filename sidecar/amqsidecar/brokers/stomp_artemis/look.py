@@ -38,7 +38,6 @@ class StompArtemisLook(ArtemisSession):
 
     @property
     def features(self) -> Features:
-        """The optional features of this wire."""
         return Features(settings=self)
 
     def close(self) -> None:
@@ -68,7 +67,6 @@ class StompArtemisLook(ArtemisSession):
         self._management.keep_alive()
 
     def wake(self) -> None:
-        """End a running or the next `wait` at once; the only method for other threads."""
         self._connection.wake()
 
     def count(self, queue: IntakeQueue, at_most: int) -> int:

@@ -176,7 +176,6 @@ class StompArtemisTake(StompArtemisLook):
 
     @property
     def features(self) -> Features:
-        """The optional features of this wire."""
         return Features(choosing=self, settings=self)
 
     def holds_chosen(self, queue: Destination, redelivery_ids: Collection[str]) -> bool | None:
@@ -189,7 +188,6 @@ class StompArtemisTake(StompArtemisLook):
         return self._chosen.holds_chosen(queue, redelivery_ids)
 
     def attach(self, queues: Sequence[IntakeQueue], prefetch: int) -> None:
-        """Read from these queues from now on, and only from these; may be called again."""
         self._routes.set_intake(queues)
         # Why first: a queue that is created meanwhile is reported.
         self._notifications.begin()
@@ -206,7 +204,6 @@ class StompArtemisTake(StompArtemisLook):
         return found + self._stuck_token.look() if is_next else found
 
     def receive(self, limit: int) -> list[Delivery]:
-        """Return newly arrived messages in order; never blocks."""
         intake = self._intake
         self._keep_alive()
         deliveries = intake.receive(limit, self._routes.read_origin)
@@ -252,10 +249,8 @@ class StompArtemisTake(StompArtemisLook):
         self._is_settled = intake.is_settled
 
     def queues_changed(self) -> bool:
-        """Return whether discovery may find other queues than last time, once."""
         self._routes.bindings_changed(self._notifications.take())
         return self._routes.watch.has_changed()
 
     def queues_read(self) -> tuple[Destination, ...]:
-        """Return the queues that are read now, each by name."""
         return self._read

@@ -212,7 +212,6 @@ class StompClassicTake(StompClassicLook):
         return self._wildcards.names()
 
     def queues_changed(self) -> bool:
-        """Return whether discovery may find other queues than last time; wildcards need none."""
         return self._wildcards.has_changed()
 
     def left_behind(self) -> tuple[LeftBehind, ...]:
@@ -221,11 +220,9 @@ class StompClassicTake(StompClassicLook):
             return (*self._wildcards.left_behind(), *self._left.of(self._intake.readers))
 
     def trials(self) -> StompClassicTrials:
-        """Return the trials of the user's permissions over this connection."""
         return self._trials(self._token_queue)
 
     def queues_read(self) -> tuple[Destination, ...]:
-        """Return the queues that are read now, each by name."""
         return tuple(reader.destination for reader in self._intake.readers)
 
     def receive(self, limit: int) -> list[Delivery]:
@@ -250,7 +247,6 @@ class StompClassicTake(StompClassicLook):
     def commit_cycle(
         self, accepts: Sequence[Delivery], sends: Sequence[Resend], token: int
     ) -> None:
-        """Accept, send, and exchange the token in one transaction; durable when it returns."""
         connection = self._connection
         held = self.token.take_for_commit().handle
         handles = in_hand(accepts)

@@ -62,7 +62,6 @@ class PostgresLooking(CommonLedger):
     def failure_counts(
         self, from_ms: int, until_ms: int, kinds: Sequence[CountKind], step_ms: int = BUCKET_MS
     ) -> list[FailureCount]:
-        """Return counts of buckets that begin in [from, until), summed up by steps."""
         return [
             FailureCount(
                 key=CountKey(
@@ -84,7 +83,6 @@ class PostgresLooking(CommonLedger):
         ]
 
     def group_tallies(self) -> list[GroupTally]:
-        """Return the number of rows by destination, state and cause group; scans no rows."""
         return [
             GroupTally(
                 destination=destination,
@@ -96,15 +94,12 @@ class PostgresLooking(CommonLedger):
         ]
 
     def exhausted_tallies(self) -> list[ExhaustedTally]:
-        """Return where exhausted messages are, the largest number first; scans no rows."""
         return exhausted_tallies(self._database.rows("exhausted_tallies"))
 
     def gate_tallies(self, now_ms: int) -> list[GateTally]:
-        """Return how many messages gates delay beyond a time, the largest number first."""
         return gate_tallies(self._database.rows("gate_tallies", now_ms=now_ms))
 
     def due_counts(self, bounds_ms: Sequence[int]) -> list[int]:
-        """Return how many waiting rows are due in [bound, next bound), one less than bounds."""
         values = {"bounds": list(bounds_ms), "from_ms": bounds_ms[0], "until_ms": bounds_ms[-1]}
         counts: dict[int, int] = dict(self._database.rows("due_counts", **values))
         return [counts.get(number, 0) for number in range(1, len(bounds_ms))]
@@ -112,11 +107,9 @@ class PostgresLooking(CommonLedger):
     def page_rows(
         self, row_filter: RowFilter, order: RowOrder, limit: int, after: RowKey | None = None
     ) -> RowPage:
-        """Return matching rows; examines a bounded number of rows."""
         return page_of_rows(self._database, row_filter, order, limit, after)
 
     def messages_called(self, name: str, limit: int) -> list[str]:
-        """Return redelivery ids of messages by the id that consumers saw, or a row's number."""
         values = {"message_id": pg_text(name), "limit": limit}
         found = dict.fromkeys(one for (one,) in self._database.rows("rows_called", **values))
         for redelivery_id in events_called(self._all_blocks(), storable(name)):
@@ -133,7 +126,6 @@ class PostgresLooking(CommonLedger):
             before = blocks[-1][0]
 
     def tail(self) -> str:
-        """Return the position after all events that are visible now."""
         return _encode(_Position(since=self._now()))
 
     def events_after(self, position: str, max_events: int) -> Tail:

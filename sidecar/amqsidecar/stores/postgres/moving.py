@@ -161,30 +161,24 @@ class PostgresMove:
             raise
 
     def close(self) -> None:
-        """Close; safe to call twice."""
         self._database.close()
 
     def fence(self) -> Fence | None:
-        """See `MovedStore`."""
         return read_fence(self._database)
 
     def group_key(self) -> bytes:
-        """See `MovedStore`."""
         return self._database.group_key
 
     def is_unused(self) -> bool:
-        """See `MovedStore`."""
         return not self._database.run(_IS_USED)[0][0]
 
     def tokens(self) -> set[str]:
-        """See `MovedStore`."""
         return {
             name for (name,) in self._database.run("SELECT name FROM instance WHERE token_created")
         }
 
     @contextmanager
     def giving_up(self, other: str) -> Iterator[Contents]:
-        """See `MovedStore`."""
         with self._alone() as instances:
             if self._database.rows("planned_segment"):
                 raise unfinished(
@@ -194,7 +188,6 @@ class PostgresMove:
             self._set_fence(Fence(is_source=True, other=other))
 
     def receive(self, contents: Contents, other: str) -> None:
-        """See `MovedStore`."""
         database = self._database
         with self._alone():
             for table in (*TABLES, "tally", "group_tally", "exhausted_tally", "followed"):
@@ -206,7 +199,6 @@ class PostgresMove:
             self._set_fence(Fence(is_source=False, other=other))
 
     def open_up(self) -> None:
-        """See `MovedStore`."""
         database = self._database
         with database.transaction():
             database.rows("guard_schema")
@@ -296,7 +288,6 @@ class _PostgresContents:
         self.head = MovedHead(bytes(key), instances, next_id, is_kept, stream, last_number)
 
     def rows(self, table: str) -> Iterator[tuple[Any, ...]]:
-        """See `Contents`."""
         at_once = 4 if table in ("message", "original") else ROWS_AT_ONCE
         source = _SOURCES.get(table, table)
         select = read_statement(TABLES[table], source, _EXPRESSIONS.get(table))

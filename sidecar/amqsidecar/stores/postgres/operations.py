@@ -56,7 +56,6 @@ class PostgresOperations(CommonLedger):
         return int(number)
 
     def add_operation(self, operation: Operation) -> Operation:
-        """Store an operation; return it with its number, and with the newest row as `until_id`."""
         database = self._database
         with self._written():
             ((until_id,),) = database.rows("newest_id")
@@ -64,7 +63,6 @@ class PostgresOperations(CommonLedger):
             return self._write(msgspec.structs.replace(operation, id=number, until_id=until_id))
 
     def open_operations(self) -> list[Operation]:
-        """Return operations that are running, and all others with members without an outcome."""
         return _operations(self._database.rows("open_operations"))
 
     def step_operation(
@@ -112,7 +110,6 @@ class PostgresOperations(CommonLedger):
             return self._write(progress(msgspec.structs.replace(before, restored=count)))
 
     def forget_discarded(self, before_ms: int, limit: int) -> int:
-        """Remove at most `limit` messages that were discarded before a time; returns how many."""
         with self._written():
             return self._database.change("forget_discarded", before_ms=before_ms, limit=limit)
 
@@ -121,7 +118,6 @@ class PostgresOperations(CommonLedger):
     def members(
         self, number: int, outcome: OutcomeKind | None, limit: int, after: str = ""
     ) -> list[Member]:
-        """Return members by redelivery id, only those above `after`; None = any outcome."""
         rows = self._database.rows(
             "list_members",
             number=number,
@@ -132,14 +128,12 @@ class PostgresOperations(CommonLedger):
         return structs_of(Member, rows)
 
     def member_counts(self, number: int) -> dict[OutcomeKind | None, int]:
-        """Return the number of members by outcome; None = not sent yet."""
         return {
             None if outcome is None else OutcomeKind(outcome): count
             for outcome, count in self._database.rows("count_members", number=number)
         }
 
     def update_members(self, updates: Sequence[MemberUpdate], position: str) -> None:
-        """See `Ledger`."""
         database = self._database
         with self._written():
             if updates:
@@ -186,7 +180,6 @@ class PostgresOperations(CommonLedger):
             )
 
     def record_outcomes(self, proved: Sequence[OutcomeProved]) -> None:
-        """See `Ledger`."""
         with self._written() as transaction:
             known = read_since(self._database, (one.redelivery_id for one in proved), 0)
             transaction.record(new_outcomes(known, proved))

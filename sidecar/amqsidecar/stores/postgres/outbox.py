@@ -50,7 +50,6 @@ class PostgresOutbox(CommonOutbox):
                 place["after"] = blocks[-1][0]
 
     def outbox_lag(self) -> OutboxLag:
-        """Return the events that are not written yet; costs no scan of the history."""
         ((events, packing, body),) = self._database.rows("read_lag")
         at_ms = None if body is None else oldest_at_ms(unpack_events(packing, body))
         return OutboxLag(events=events, oldest_at_ms=at_ms)

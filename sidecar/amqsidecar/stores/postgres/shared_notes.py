@@ -23,7 +23,6 @@ class PostgresSharedNotes:
     _number: int
 
     def share_notes(self, notes: Sequence[CauseNote]) -> None:
-        """See `Store`."""
         if not notes or not self._reserve.look().is_enough:
             return
         database = self._database
@@ -34,7 +33,6 @@ class PostgresSharedNotes:
             database.queue("forget_shared_notes", **KEPT)
 
     def shared_notes(self, position: int | None) -> SharedNotes:
-        """See `Store`."""
         rows = self._database.rows(
             "read_shared_notes",
             instance=self._number,

@@ -148,7 +148,6 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox, Postgre
         return self._read_state()
 
     def reopen(self) -> StoreState:
-        """Close and open again, as the same instance if it is still free; see `open`."""
         self.close()
         return self.open()
 
@@ -175,11 +174,9 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox, Postgre
         return True
 
     def keep(self) -> None:
-        """See `Store`."""
         self._lease.keep()
 
     def abandoned(self) -> list[str]:
-        """Return instances without an owner whose last cycle is unsettled."""
         return [name for (name,) in self._database.rows("abandoned")]
 
     def instances(self) -> list[InstanceView]:
@@ -266,18 +263,15 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox, Postgre
         return rows[0][0] if rows else None
 
     def holds(self) -> dict[str, int]:
-        """Return for each source ever seen how many more of its dead letters are backlog."""
         return dict(self._database.rows("read_holds"))
 
     def tallies(self) -> list[Tally]:
-        """Return how many rows there are by destination and state; costs no scan of the rows."""
         return [
             Tally(destination=destination, state=STATES[state], count=count)
             for destination, state, count in self._database.rows("read_tallies")
         ]
 
     def list_rows(self, row_filter: RowFilter, limit: int, after_id: int = 0) -> list[RowView]:
-        """Return rows by number, only those with a number above `after_id`."""
         return filtered(self._database, row_filter, limit, after_id, LAST_ID)
 
     def count_rows(self, row_filter: RowFilter) -> int:
@@ -297,7 +291,6 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox, Postgre
         return rows[0][0] if rows else None
 
     def history(self, redelivery_id: str) -> list[AnyEvent]:
-        """Return the latest 2,000 events of a message over all its deaths, oldest first."""
         told = pg_text(redelivery_id)
         blocks = self._database.rows("blocks_of_message", key=event_key(redelivery_id))
         return of_message(blocks, lambda one: pg_text(one) == told)
@@ -307,7 +300,6 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox, Postgre
         return int(self._database.rows("size_bytes")[0][0])
 
     def lying(self, redelivery_ids: Collection[str]) -> list[RowView]:
-        """See `Store`."""
         names = [pg_text(one) for one in redelivery_ids]
         keys = [name[:INDEXED_CHARACTERS] for name in names]
         rows = self._database.rows("lying_rows", keys=keys, redelivery_ids=names)
@@ -315,7 +307,6 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox, Postgre
 
     @contextmanager
     def adding_lying(self) -> Iterator[AddLying]:
-        """See `Store`."""
         with self._written() as transaction:
             transaction.holds()
             yield transaction.add_lying
@@ -331,19 +322,16 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox, Postgre
         return dict(known)
 
     def recalled(self, recall: Recall, limit: int) -> list[RowView]:
-        """Return exhausted rows by their next step, by number, none in flight."""
         number = RECALL_NUMBERS[recall]
         rows = self._database.rows("recalled_by_number", recall=number, limit=limit)
         return [view_row(self._database, row) for row in rows]
 
     def returned(self, limit: int) -> list[RowView]:
-        """Return exhausted rows that go back to their final queues, by due time, then number."""
         number = RECALL_NUMBERS[Recall.RETURN]
         rows = self._database.rows("recalled_by_due", recall=number, limit=limit)
         return [view_row(self._database, row) for row in rows]
 
     def count_recalled(self, recall: Recall) -> dict[str, int]:
-        """Return the number of rows of this kind in each final queue."""
         return dict(self._database.rows("count_recalled", recall=RECALL_NUMBERS[recall]))
 
     # Actions of people.
@@ -395,7 +383,6 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox, Postgre
         return removed
 
     def trim_history(self, max_events: int, limit: int) -> int:
-        """See `Store`."""
         with self._written() as transaction:
             excess = self._database.rows("read_event_count")[0][0] - max_events
             if excess <= 0:

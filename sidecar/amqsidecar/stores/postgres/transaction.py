@@ -132,7 +132,6 @@ class PostgresTransaction:
     # Cycles.
 
     def finish_cycle(self, cycle: int) -> None:
-        """See `StoreTransaction`."""
         unfinished = self._expect_unfinished(cycle)
         self._queue("delete_sent_rows")
         self._queue("delete_sent_messages")
@@ -148,7 +147,6 @@ class PostgresTransaction:
         self._close_cycle(cycle)
 
     def undo_cycle(self, cycle: int) -> None:
-        """The broker did not commit this cycle: restore the state before it."""
         block = self._expect_unfinished(cycle).event_block
         self._queue("delete_taken_rows")
         self._queue("delete_taken_messages")
@@ -242,7 +240,6 @@ class PostgresTransaction:
         holds: Mapping[str, int] | None = None,
         replaced: Mapping[int, int] | None = None,
     ) -> None:
-        """See `StoreTransaction`."""
         database, finished = self._database, self._finished_cycle
         database.expect(
             self._unfinished is None and cycle == finished + 1,
@@ -295,7 +292,6 @@ class PostgresTransaction:
         )
 
     def set_cycle(self, cycle: int) -> None:
-        """Continue after this cycle number; only when no cycle is unfinished."""
         self._database.expect(
             self._unfinished is None, "the cycle number can't be set while a cycle is unfinished"
         )
@@ -306,7 +302,6 @@ class PostgresTransaction:
     def postpone(
         self, ids: Sequence[int], due_at_ms: int, reason: str, gate: str | None = None
     ) -> None:
-        """Give rows a later due time because a gate or their destination delays them."""
         self._lock_at_rest(ids)
         self._queue(
             "postpone_rows",
@@ -317,7 +312,6 @@ class PostgresTransaction:
         )
 
     def park(self, ids: Sequence[int], reason: str) -> None:
-        """Keep rows for a person."""
         self._lock_at_rest(ids)
         self._queue("count_rows", ids=list(ids), state=None, sign=-1)
         self._queue("count_rows", ids=list(ids), state=STATE_NUMBERS[RowState.PARKED], sign=1)
@@ -326,7 +320,6 @@ class PostgresTransaction:
         self._queue("park_rows", ids=list(ids), reason=pg_text(reason))
 
     def remove(self, ids: Sequence[int]) -> None:
-        """Treat rows as sent whose earlier send the broker has proved."""
         self._lock_at_rest(ids)
         self._queue("count_rows", ids=list(ids), state=None, sign=-1)
         self._queue("count_groups", ids=list(ids), state=None, sign=-1)
@@ -416,7 +409,6 @@ class PostgresTransaction:
     # Records that belong to no row.
 
     def record(self, events: Sequence[AnyEvent]) -> None:
-        """Write events that belong to no cycle; they count at once."""
         self._write_block(events)
         self._counts.add_events(events)
 
@@ -438,11 +430,9 @@ class PostgresTransaction:
         self._new_events -= count
 
     def set_token_created(self) -> None:
-        """The first token is in the broker."""
         self._queue("set_token_created", value=True)
 
     def renew_uid(self) -> str:
-        """Take and return another uid: store and broker are from different points in time."""
         uid = secrets.token_hex(4)
         self._queue("set_uid", value=uid)
         self._queue("forget_lives")
@@ -451,7 +441,6 @@ class PostgresTransaction:
         return uid
 
     def skip_ids(self) -> None:
-        """Continue with row numbers that no earlier state of this store can have used."""
         self._database.rows("lock", lock=self._database.advisory_lock("row numbers"))
         self._database.rows("skip_ids", far=_SKIPPED_IDS + secrets.randbelow(_SKIPPED_IDS))
 
@@ -461,7 +450,6 @@ class PostgresTransaction:
         return dict(self._database.rows("read_open_holds"))
 
     def set_hold(self, source: str, remaining: int) -> None:
-        """Store how many more dead letters of a source are backlog; 0 = none, but it is known."""
         self._lock_holds()
         self._queue("set_hold", source=pg_text(source), remaining=remaining)
 

@@ -161,7 +161,6 @@ class SqliteDatabase:
             raise
 
     def close(self) -> None:
-        """Close the file; safe to call twice."""
         connection, self._connection = self._connection, None
         self._data_version = 0
         self.forget_texts()
@@ -406,12 +405,10 @@ class SqliteDatabase:
         self._connected().backup(other)
 
     def rows(self, name: str, /, **values: Any) -> list[tuple[Any, ...]]:
-        """Run a named query and return its rows."""
         with self._mapped_query():
             return self.query(name, values).fetchall()
 
     def change(self, name: str, /, **values: Any) -> int:
-        """Run a named query and return the number of changed rows."""
         with self._mapped_query():
             return self.query(name, values).rowcount
 

@@ -79,12 +79,10 @@ class SqliteLedger(CommonLedger):
     def failure_counts(
         self, from_ms: int, until_ms: int, kinds: Sequence[CountKind], step_ms: int = BUCKET_MS
     ) -> list[FailureCount]:
-        """Return counts of buckets that begin in [from, until), summed up by steps."""
         with self._database.mapped("be read"):
             return read_counts(self._database, from_ms, until_ms, kinds, step_ms)
 
     def group_tallies(self) -> list[GroupTally]:
-        """Return the number of rows by destination, state and cause group; scans no rows."""
         database = self._database
         with database.snapshot():
             return [
@@ -98,7 +96,6 @@ class SqliteLedger(CommonLedger):
             ]
 
     def exhausted_tallies(self) -> list[ExhaustedTally]:
-        """Return where exhausted messages are, the largest number first; scans no rows."""
         database = self._database
         with database.snapshot():
             taken, _ = read_in_flight(database)
@@ -108,21 +105,17 @@ class SqliteLedger(CommonLedger):
             )
 
     def gate_tallies(self, now_ms: int) -> list[GateTally]:
-        """Return how many messages gates delay beyond a time, the largest number first."""
         return read_gate_tallies(self._database, now_ms)
 
     def due_counts(self, bounds_ms: Sequence[int]) -> list[int]:
-        """Return how many waiting rows are due in [bound, next bound), one less than bounds."""
         return count_due(self._database, bounds_ms)
 
     def page_rows(
         self, row_filter: RowFilter, order: RowOrder, limit: int, after: RowKey | None = None
     ) -> RowPage:
-        """Return matching rows; examines a bounded number of rows."""
         return page_rows(self._database, row_filter, order, limit, after)
 
     def messages_called(self, name: str, limit: int) -> list[str]:
-        """Return redelivery ids of messages by the id that consumers saw, or a row's number."""
         database, name = self._database, storable(name)
         with database.snapshot():
             rows = database.rows("rows_called", message_id=name, limit=limit)
@@ -135,7 +128,6 @@ class SqliteLedger(CommonLedger):
         return list(found)
 
     def tail(self) -> str:
-        """Return the position after all events that are visible now."""
         with self._database.snapshot():
             last = self._database.query("last_block").fetchone()[0]
             return _position(last, hidden_block(self._database) or 0)
@@ -165,7 +157,6 @@ class SqliteLedger(CommonLedger):
             return int(self._database.query("last_block").fetchone()[0])
 
     def add_operation(self, operation: Operation) -> Operation:
-        """Store an operation; return it with its number, and with the newest row as `until_id`."""
         database = self._database
         with self._written():
             taken, _ = read_in_flight(database)
@@ -190,7 +181,6 @@ class SqliteLedger(CommonLedger):
         progress: Callable[[Operation], Operation],
         is_followed: bool,
     ) -> Operation:
-        """See `Ledger`."""
         database = self._database
         with self._written():
             operation = self._locked(number)
@@ -219,7 +209,6 @@ class SqliteLedger(CommonLedger):
         limit: int,
         progress: Callable[[Operation], Operation],
     ) -> Operation:
-        """See `Ledger`."""
         database = self._database
         with self._written():
             operation = self._locked(number)
@@ -232,24 +221,20 @@ class SqliteLedger(CommonLedger):
             return self._write(progress(after))
 
     def forget_discarded(self, before_ms: int, limit: int) -> int:
-        """Remove at most `limit` messages that were discarded before a time; returns how many."""
         with self._written():
             return forget_discarded(self._database, before_ms, limit)
 
     def members(
         self, number: int, outcome: OutcomeKind | None, limit: int, after: str = ""
     ) -> list[Member]:
-        """Return members by redelivery id, only those above `after`; None = any outcome."""
         with self._database.mapped("be read"):
             return read_members(self._database, number, outcome, limit, after)
 
     def member_counts(self, number: int) -> dict[OutcomeKind | None, int]:
-        """Return the number of members by outcome; None = not sent yet."""
         with self._database.snapshot():
             return count_members(self._database, number)
 
     def update_members(self, updates: Sequence[MemberUpdate], position: str) -> None:
-        """See `Ledger`."""
         with self._written():
             self._count_members(*update_members(self._database, updates))
             self._database.queue("set_followed", position=position)
@@ -260,7 +245,6 @@ class SqliteLedger(CommonLedger):
             write_outcomes(self._database, number, outcomes)
 
     def record_outcomes(self, proved: Sequence[OutcomeProved]) -> None:
-        """See `Ledger`."""
         database = self._database
         with self._written():
             known = read_since(database, (one.redelivery_id for one in proved), 0)
@@ -271,7 +255,6 @@ class SqliteLedger(CommonLedger):
     def replace_message(
         self, row_id: int, expected: bytes, message: bytes, event: AnyEvent, actor: str
     ) -> bool:
-        """See `Ledger`."""
         database = self._database
         with self._written():
             row = database.query("row_of_message", (row_id,)).fetchone()
@@ -321,7 +304,6 @@ class SqliteLedger(CommonLedger):
     def forget_ledger(
         self, before_ms: int, hours_before_ms: int, limit: int, steps_before_ms: int = 0
     ) -> int:
-        """See `Ledger`."""
         database = self._database
         with self._written():
             removed = forget_counts(database, before_ms, hours_before_ms, limit, steps_before_ms)

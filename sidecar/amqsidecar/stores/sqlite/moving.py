@@ -141,29 +141,24 @@ class SqliteMove:
         self._lock.release()
 
     def fence(self) -> Fence | None:
-        """See `MovedStore`."""
         with self._database.snapshot():
             return read_fence(self._database)
 
     def group_key(self) -> bytes:
-        """See `MovedStore`."""
         return bytes(self._database.rows("read_group_key")[0][0])
 
     def is_unused(self) -> bool:
-        """See `MovedStore`."""
         with self._database.snapshot():
             _, cycle, token_created, _, events = self._database.query("read_meta").fetchone()
             newest = self._database.query("newest_id").fetchone()[0]
         return not (cycle or token_created or events or newest)
 
     def tokens(self) -> set[str]:
-        """See `MovedStore`."""
         name, _, token_created, *_ = self._database.rows("read_meta")[0]
         return {name} if token_created else set()
 
     @contextmanager
     def giving_up(self, other: str) -> Iterator[Contents]:
-        """See `MovedStore`."""
         database = self._database
         with database.transaction(), database.mapped("be moved"):
             first, last = planned_range(database)
@@ -177,7 +172,6 @@ class SqliteMove:
             self._set_fence(Fence(is_source=True, other=other))
 
     def receive(self, contents: Contents, other: str) -> None:
-        """See `MovedStore`."""
         database = self._database
         with database.transaction(), database.mapped("be written"):
             for table in (*TABLES, "word", "group_tally", "exhausted_tally", "followed"):
@@ -191,7 +185,6 @@ class SqliteMove:
             self._set_fence(Fence(is_source=False, other=other))
 
     def open_up(self) -> None:
-        """See `MovedStore`."""
         with self._database.transaction(), self._database.mapped("be written"):
             self._database.run("DROP TABLE fence")
             self._database.run(f"PRAGMA user_version = {SCHEMA_VERSION}")
@@ -222,7 +215,6 @@ class _SqliteContents:
         )
 
     def rows(self, table: str) -> Iterator[tuple[Any, ...]]:
-        """See `Contents`."""
         common = _TO_COMMON.get(table)
         source = _SOURCES.get(table, table)
         select = read_statement(_READ[table], source, _EXPRESSIONS.get(table))

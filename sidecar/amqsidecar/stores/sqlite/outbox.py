@@ -47,7 +47,6 @@ class SqliteOutbox(CommonOutbox):
                 yield packing, body
 
     def outbox_lag(self) -> OutboxLag:
-        """Return the events that are not written yet; costs no scan of the history."""
         database = self._database
         with database.snapshot():
             values = {

@@ -297,12 +297,10 @@ class SqliteStore(SqliteLedger, SqliteOutbox):
         return None
 
     def holds(self) -> dict[str, int]:
-        """Return for each source ever seen how many more of its dead letters are backlog."""
         with self._database.mapped("be read"):
             return dict(self._database.query("read_holds").fetchall())
 
     def tallies(self) -> list[Tally]:
-        """Return how many rows there are by destination and state; costs no scan of the rows."""
         database = self._database
         with database.snapshot():
             tallies = [
@@ -312,7 +310,6 @@ class SqliteStore(SqliteLedger, SqliteOutbox):
         return sorted(tallies, key=lambda tally: (tally.destination, tally.state))
 
     def list_rows(self, row_filter: RowFilter, limit: int, after_id: int = 0) -> list[RowView]:
-        """Return rows by number, only those with a number above `after_id`."""
         database = self._database
         with database.snapshot():
             taken, sent = read_in_flight(database)
@@ -337,7 +334,6 @@ class SqliteStore(SqliteLedger, SqliteOutbox):
             return int(self._database.query(name, values).fetchone()[0])
 
     def lying(self, redelivery_ids: Collection[str]) -> list[RowView]:
-        """Return the rows of these messages that are in their final queues, none in flight."""
         database = self._database
         with database.snapshot():
             taken, sent = read_in_flight(database)
@@ -348,7 +344,6 @@ class SqliteStore(SqliteLedger, SqliteOutbox):
 
     @contextmanager
     def adding_lying(self) -> Iterator[AddLying]:
-        """See `Store`."""
         with self.transaction() as transaction:
             yield transaction.add_lying
 
@@ -357,11 +352,9 @@ class SqliteStore(SqliteLedger, SqliteOutbox):
         return {key: True for (key,) in self._database.query("known_keys", (json_texts(lives),))}
 
     def recalled(self, recall: Recall, limit: int) -> list[RowView]:
-        """Return exhausted rows by their next step, by number, none in flight."""
         return self._recalled("recalled_by_number", recall, limit)
 
     def returned(self, limit: int) -> list[RowView]:
-        """Return exhausted rows that go back to their final queues, by due time, then number."""
         return self._recalled("recalled_by_due", Recall.RETURN, limit)
 
     def _recalled(self, query: str, recall: Recall, limit: int) -> list[RowView]:
@@ -374,7 +367,6 @@ class SqliteStore(SqliteLedger, SqliteOutbox):
             return [view_row(database, row) for row in rows if row[0] not in hidden][:limit]
 
     def count_recalled(self, recall: Recall) -> dict[str, int]:
-        """Return the number of rows of this kind in each final queue."""
         database = self._database
         with database.snapshot():
             rows = database.rows("count_recalled", recall=RECALL_NUMBERS[recall])
@@ -388,7 +380,6 @@ class SqliteStore(SqliteLedger, SqliteOutbox):
             return None if row is None or row_id in taken else unpack_message(*row)
 
     def history(self, redelivery_id: str) -> list[AnyEvent]:
-        """Return the latest 2,000 events of a message over all its deaths, oldest first."""
         with self._database.snapshot():
             record = read_unfinished(self._database)
             hidden = None if record is None else record.event_block
@@ -410,7 +401,6 @@ class SqliteStore(SqliteLedger, SqliteOutbox):
         return total
 
     def room(self) -> Room:
-        """See `Rows`."""
         if not self._is_for_service:
             return self._reserve.look()
         room = self._reserve.keep()

@@ -64,7 +64,6 @@ class SqliteTransaction:
     # Cycles.
 
     def finish_cycle(self, cycle: int) -> None:
-        """See `StoreTransaction`."""
         with self._database.mapped("be written"):
             record = self._unfinished(cycle)
             gone = delete_rows(self._database, record.sent)
@@ -77,7 +76,6 @@ class SqliteTransaction:
             self._close_cycle(record)
 
     def undo_cycle(self, cycle: int) -> None:
-        """The broker did not commit this cycle: restore the state before it."""
         with self._database.mapped("be written"):
             record = self._unfinished(cycle)
             delete_rows(self._database, record.taken)
@@ -143,7 +141,6 @@ class SqliteTransaction:
         return claimed
 
     def group_places(self, ids: Sequence[int]) -> dict[int, GroupPlace]:
-        """Return where rows stand in their groups; those without a group are left out."""
         with self._database.mapped("be read"):
             values = {"ids": json_ids(ids), "most": GROUP_PLACES_MAX}
             return {
@@ -167,7 +164,6 @@ class SqliteTransaction:
         holds: Mapping[str, int] | None = None,
         replaced: Mapping[int, int] | None = None,
     ) -> None:
-        """See `StoreTransaction`."""
         database, replaced = self._database, replaced or {}
         with database.mapped("be written"):
             finished = self._finished_cycle()
@@ -198,7 +194,6 @@ class SqliteTransaction:
             )
 
     def set_cycle(self, cycle: int) -> None:
-        """Continue after this cycle number; only when no cycle is unfinished."""
         with self._database.mapped("be written"):
             self._database.expect(
                 read_unfinished(self._database) is None,
@@ -211,7 +206,6 @@ class SqliteTransaction:
     def postpone(
         self, ids: Sequence[int], due_at_ms: int, reason: str, gate: str | None = None
     ) -> None:
-        """Give rows a later due time because a gate or their destination delays them."""
         with self._database.mapped("be written"):
             self._expect_at_rest(ids)
             values = {
@@ -223,7 +217,6 @@ class SqliteTransaction:
             self._database.query("postpone_rows", values)
 
     def park(self, ids: Sequence[int], reason: str) -> None:
-        """Keep rows for a person."""
         with self._database.mapped("be written"):
             self._expect_at_rest(ids)
             values = {"ids": json_ids(ids), "reason": storable(reason)}
@@ -238,7 +231,6 @@ class SqliteTransaction:
             self._database.query("park_rows", values)
 
     def remove(self, ids: Sequence[int]) -> None:
-        """Treat rows as sent whose earlier send the broker has proved."""
         database = self._database
         with database.mapped("be written"):
             self._expect_at_rest(ids)
@@ -255,7 +247,6 @@ class SqliteTransaction:
     # Records that belong to no row.
 
     def record(self, events: Sequence[AnyEvent]) -> None:
-        """Write events that belong to no cycle; they count at once."""
         with self._database.mapped("be written"):
             record_events(self._database, events)
 
@@ -266,12 +257,10 @@ class SqliteTransaction:
             record_events(self._database, events)
 
     def set_token_created(self) -> None:
-        """The first token is in the broker."""
         with self._database.mapped("be written"):
             self._database.queue("set_token_created", value=1)
 
     def renew_uid(self) -> str:
-        """Take and return another uid: store and broker are from different points in time."""
         uid = secrets.token_hex(4)
         with self._database.mapped("be written"):
             self._database.queue("set_uid", value=uid)
@@ -280,13 +269,11 @@ class SqliteTransaction:
         return uid
 
     def skip_ids(self) -> None:
-        """Continue with row numbers that no earlier state of this store can have used."""
         far = _SKIPPED_IDS + secrets.randbelow(_SKIPPED_IDS)
         with self._database.mapped("be written"):
             self._database.query("reserve_ids", {"at_least": 1, "count": far}).fetchall()
 
     def holds(self) -> dict[str, int]:
-        """See `StoreTransaction`."""
         with self._database.mapped("be read"):
             record = read_unfinished(self._database)
             taken = record.holds if record is not None else {}
@@ -296,7 +283,6 @@ class SqliteTransaction:
             }
 
     def set_hold(self, source: str, remaining: int) -> None:
-        """Store how many more dead letters of a source are backlog; 0 = none, but it is known."""
         with self._database.mapped("be written"):
             self._database.queue("set_hold", source=source, remaining=remaining)
 

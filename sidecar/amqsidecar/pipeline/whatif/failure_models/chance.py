@@ -39,7 +39,6 @@ class ChanceRate:
         return faded
 
     def is_beyond(self, planned: Tries, reach: Reach) -> Mask:
-        """Return which attempts lie beyond what history shows."""
         numbers = np.arange(planned.at_ms.shape[1])
         is_foreign = planned.waited_ms < reach.least_wait_ms / _SHORTER
         if self.power > _FELT:

@@ -39,7 +39,6 @@ class WindowRate:
         return np.clip(self.rates[tries.window] * self.factor, 1e-4, 0.995)
 
     def is_beyond(self, planned: Tries, reach: Reach) -> Mask:
-        """Return which attempts lie beyond what history shows."""
         del reach
         return np.zeros(planned.at_ms.shape, dtype=bool)
 
@@ -73,7 +72,6 @@ class LoadRate:
         return 1 / (1 + (np.maximum(load, 1.0) / self.bears) ** self.power)
 
     def is_beyond(self, planned: Tries, reach: Reach) -> Mask:
-        """Return which attempts lie beyond what history shows."""
         return planned.load > reach.load
 
 

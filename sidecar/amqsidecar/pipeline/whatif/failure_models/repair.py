@@ -30,11 +30,9 @@ class Repair:
 
     @property
     def kind(self) -> FailureKind:
-        """See `FailureModel`."""
         return FailureKind.TIME
 
     def log_likelihood(self, known: KnownTries) -> Numbers:
-        """See `FailureModel`."""
         return np.log(np.maximum(self.likelihood(known), 1e-6))
 
     def likelihood(self, known: KnownTries) -> Numbers:
@@ -46,14 +44,12 @@ class Repair:
         return likely
 
     def open_after(self, known: KnownTries, planned: Tries) -> Numbers:
-        """See `FailureModel`."""
         failed, recovered = known.failed_ms[:, None], known.recovered_ms[:, None]
         at = np.where(planned.is_made, planned.at_ms, -1.0)
         is_open = not_yet(self.curve, at, failed, recovered)
         return np.minimum.accumulate(np.where(planned.is_made, is_open, 1.0), axis=1)
 
     def open_shares(self, planned: Tries) -> Numbers:
-        """See `FailureModel`."""
         done = np.where(planned.is_made, share_by(self.curve, _finite(planned.at_ms)), 0.0)
         return 1 - np.maximum.accumulate(done, axis=1)
 
