@@ -64,7 +64,7 @@ def wire_findings(
         if allowed:
             yield _allowed(scheme, allowed)
     if wire == "stomp" and kind is BrokerKind.ARTEMIS:
-        yield _stomp_to_artemis(scheme)
+        yield new_finding("stomp_acknowledges_apart", f"{scheme}://")
 
 
 def _core_alone(scheme: str, place: str, *, has_amqp: bool) -> Finding:
@@ -84,10 +84,6 @@ def _mend(wire: str, place: str) -> str:
 def _allowed(scheme: str, allowed: Collection[Loss]) -> Finding:
     names = ", ".join(sorted(allowed))
     return new_finding("losses_allowed", "intake.allow_lossy", names=names, scheme=scheme)
-
-
-def _stomp_to_artemis(scheme: str) -> Finding:
-    return new_finding("stomp_acknowledges_apart", f"{scheme}://")
 
 
 def recorded_findings(

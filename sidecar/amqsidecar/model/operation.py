@@ -462,13 +462,10 @@ def _next_portion(operation: Operation) -> int:
 def _waits_until(operation: Operation, now_ms: int) -> int:
     """Return before when there is no step, a time that has passed if there is one now."""
     begin_ms, next_ms = operation.pace.begin_at_ms or 0, operation.not_before_ms
-    is_near = next_ms - now_ms <= _longest_gap_ms(operation.pace)
+    is_near = next_ms - now_ms <= (
+        1000 * max(1 / STEPS_PER_SECOND, 1 / (operation.pace.per_second or STEPS_PER_SECOND))
+    )
     return max(begin_ms, next_ms if is_near else 0)
-
-
-def _longest_gap_ms(pace: OperationPace) -> float:
-    """Return the longest time between two steps."""
-    return 1000 * max(1 / STEPS_PER_SECOND, 1 / (pace.per_second or STEPS_PER_SECOND))
 
 
 def _changed_since_mark(operation: Operation) -> int:

@@ -132,7 +132,7 @@ class Account:
         if gone is None:
             self._begin(None)
             return
-        if _moved(self._last, counters):
+        if self._last is not None and (counters.acknowledged or 0) > (self._last.acknowledged or 0):
             self._moved_at_ms = at_ms
         if self._since_ms is None and gone == died == 0:
             self._begin(at_ms)
@@ -169,10 +169,6 @@ def _gone_between(last: Counters | None, now: Counters) -> int | None:
     if now.acknowledged is None or now.acknowledged < last.acknowledged:
         return None
     return now.removed - last.removed if now.removed >= last.removed else None
-
-
-def _moved(last: Counters | None, now: Counters) -> bool:
-    return last is not None and (now.acknowledged or 0) > (last.acknowledged or 0)
 
 
 class Outcome(msgspec.Struct, frozen=True):

@@ -142,14 +142,6 @@ class _Known:
         """Return how many died there."""
         return sum(count for (place, _), count in self.deaths.items() if place == destination)
 
-    def attempts_at(self, destination: str) -> dict[int, int]:
-        """Return how many died there by redeliveries so far."""
-        return {
-            attempt: count
-            for (place, attempt), count in self.deaths.items()
-            if place == destination
-        }
-
 
 class AttemptEffect(msgspec.Struct, frozen=True, kw_only=True):
     """The effect of other rules on deaths after a number of redeliveries.
@@ -356,7 +348,9 @@ def _effect_at(
         return dead.redelivery_count, now, after.explain(dead)
 
     died, waits = Counter[_Case](), Counter[_Case](map(case_of, waiting))
-    for count, deaths in known.attempts_at(destination).items():
+    for count, deaths in {
+        attempt: count for (place, attempt), count in known.deaths.items() if place == destination
+    }.items():
         died[case_of(DeadLetter(place, count))] += deaths
     return DestinationEffect(
         destination=destination,

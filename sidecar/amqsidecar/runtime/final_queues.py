@@ -54,11 +54,6 @@ class FinalLook(msgspec.Struct, frozen=True, kw_only=True):
         return (self.at_least if self.depth is None else self.depth) - self.known
 
     @property
-    def needs_proof(self) -> bool:
-        """Whether one more look may prove that messages are gone."""
-        return self.is_suspect and (bool(self.gone) or not self.was_suspect)
-
-    @property
     def foreign(self) -> int | None:
         """Messages that the schedule does not know; None = only a complete browse could count."""
         if self.is_suspect and self.gone is None:
@@ -119,7 +114,7 @@ class FinalQueueWatch:
     def needs_look_soon(self, queue: str) -> bool:
         """Return whether the next look may prove a suspicion of the latest look."""
         look = self._looks.get(queue)
-        return look is not None and look.needs_proof
+        return look is not None and (look.is_suspect and (bool(look.gone) or not look.was_suspect))
 
     def compare(
         self,

@@ -63,11 +63,6 @@ _BEHIND: Final = (
 )
 
 
-def is_cut_when_converted(entry: Mapping[str, object]) -> bool:
-    """Return whether the broker cuts a Core message that it lists; see `is_cut`."""
-    return entry.get("type") == _BYTES and COMPRESSED in entry
-
-
 def may_be_unconvertible(entry: Mapping[str, object]) -> bool:
     """Return whether the broker may be unable to convert a Core message that it lists to AMQP.
 
@@ -128,7 +123,7 @@ class Listed:
         self.cut = 0
         for entry in entries:
             name = _name_of(entry)
-            if is_cut_when_converted(entry):
+            if entry.get("type") == _BYTES and COMPRESSED in entry:
                 self.cut += 1
             elif name is None or may_be_unconvertible(entry):
                 left.append(name)

@@ -5,7 +5,7 @@ Source: ActiveMQ Classic, StatisticsBroker.send; JmsFrameTranslator, whose advis
 
 import json
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from functools import cached_property
 from typing import Final
@@ -78,13 +78,10 @@ class StompQueueWatch(ClassicQueues):
         ends_at_s = consumers.clock.monotonic_s() + _KNOWN_TIMEOUT_S
         while (left_s := ends_at_s - consumers.clock.monotonic_s()) > 0:
             has_more = consumers.run_until(
-                self._has_more_than(len(self._names)), min(_QUIET_S, left_s)
+                (lambda: len(self._names) != len(self._names)), min(_QUIET_S, left_s)
             )
             if not has_more and (known is None or known.name in self._names):
                 return
-
-    def _has_more_than(self, count: int) -> Callable[[], bool]:
-        return lambda: len(self._names) != count
 
     def _take_in(self, frame: Frame) -> None:
         told = read_destination_info(frame.body)

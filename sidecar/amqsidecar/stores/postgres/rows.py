@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from amqsidecar.model.schedule import RowFilter, RowState, RowView, TakenRow
+from amqsidecar.model.schedule import RowFilter, RowView, TakenRow
 from amqsidecar.stores import rows
 from amqsidecar.stores.postgres.database import PostgresDatabase, pg_text
 from amqsidecar.stores.rows import (
@@ -121,17 +121,14 @@ def filter_values(row_filter: RowFilter) -> tuple[str, dict[str, Any]]:
     return ("kept" if values["state"] else "all"), values
 
 
-def tallied_values(destination: str | None, state: RowState | None) -> dict[str, Any]:
-    """Return the values of the conditions on tallies."""
-    return {
-        "destination": None if destination is None else tally_name(destination),
-        "state": None if state is None else STATE_NUMBERS[state],
-    }
-
-
 def count_tallied(database: PostgresDatabase, row_filter: RowFilter) -> int:
     """Return how many rows there are of a filter's destination, state and group; scans no rows."""
-    values = tallied_values(row_filter.destination, row_filter.state)
+    values = {
+        "destination": None
+        if row_filter.destination is None
+        else tally_name(row_filter.destination),
+        "state": None if row_filter.state is None else STATE_NUMBERS[row_filter.state],
+    }
     if row_filter.cause_group is None:
         return int(database.rows("count_tallied", **values)[0][0])
     values["cause_group"] = group_name(row_filter.cause_group)
