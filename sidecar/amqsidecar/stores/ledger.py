@@ -3,13 +3,13 @@
 A store overrides how texts are stored, and what its data model or its locks make different.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import msgspec
 
-from amqsidecar.model.failure import FailureGroup
+from amqsidecar.model.failure import CountKey, FailureCount, FailureGroup
 from amqsidecar.model.group_note import LATEST_KEPT, GroupNote
 from amqsidecar.model.operation import Member, Operation, is_working
 from amqsidecar.model.outcome import Observation
@@ -50,6 +50,11 @@ class StoreDatabase(Protocol):
     def text(self, text: str, indexed_characters: int | None = None) -> str:
         """Return a text as the database stores it; cut where its index takes only so many."""
         ...
+
+
+def counts_of(rows: Iterable[Sequence[Any]]) -> list[FailureCount]:
+    """Return rows of a query for counts: the fields of the key in their order, and the count."""
+    return [FailureCount(key=structs_of(CountKey, [key])[0], count=count) for *key, count in rows]
 
 
 class CommonPart:

@@ -339,29 +339,11 @@ def unpack_holds(body: bytes) -> dict[str, int]:
 
 def exhausted_tallies(rows: Iterable[tuple[Any, ...]]) -> list[ExhaustedTally]:
     """Return rows of a query for where exhausted messages are, the largest number first."""
-    found = [
-        ExhaustedTally(
-            destination=destination,
-            queue=queue,
-            is_in_queue=bool(is_final),
-            count=count,
-            since_ms=since_ms,
-        )
-        for destination, queue, is_final, count, since_ms in rows
-    ]
+    found = structs_of(ExhaustedTally, rows)
     return sorted(found, key=lambda one: (-one.count, one.queue, one.destination, one.is_in_queue))
 
 
 def gate_tallies(rows: Iterable[tuple[Any, ...]]) -> list[GateTally]:
     """Return rows of a query for messages that gates delay, the largest number first."""
-    found = [
-        GateTally(
-            destination=destination,
-            gate=gate,
-            count=count,
-            next_due_at_ms=next_due_ms,
-            last_due_at_ms=last_due_ms,
-        )
-        for destination, gate, count, next_due_ms, last_due_ms in rows
-    ]
+    found = structs_of(GateTally, rows)
     return sorted(found, key=lambda one: (-one.count, one.destination, one.gate))

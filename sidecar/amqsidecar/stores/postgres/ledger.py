@@ -13,19 +13,19 @@ import msgspec
 from amqsidecar.ledger import RowKey, RowOrder, RowPage, Tail
 from amqsidecar.model.failure import (
     BUCKET_MS,
-    CountKey,
     CountKind,
     FailureCount,
     GroupTally,
 )
 from amqsidecar.model.schedule import ExhaustedTally, GateTally, RowFilter
-from amqsidecar.stores.ledger import CommonLedger
+from amqsidecar.stores.ledger import CommonLedger, counts_of
 from amqsidecar.stores.outbox import whole_blocks
 from amqsidecar.stores.packing import (
     events_called,
     exhausted_tallies,
     gate_tallies,
     storable,
+    structs_of,
     unpack_events,
 )
 from amqsidecar.stores.postgres.database import PostgresDatabase, PostgresRows, pg_text
@@ -62,36 +62,19 @@ class PostgresLooking(CommonLedger):
     def failure_counts(
         self, from_ms: int, until_ms: int, kinds: Sequence[CountKind], step_ms: int = BUCKET_MS
     ) -> list[FailureCount]:
-        return [
-            FailureCount(
-                key=CountKey(
-                    bucket_ms=bucket_ms,
-                    kind=CountKind(kind),
-                    destination=destination,
-                    cause_group=cause_group,
-                    attempt=attempt,
-                ),
-                count=count,
-            )
-            for bucket_ms, kind, destination, cause_group, attempt, count in self._database.rows(
+        return counts_of(
+            self._database.rows(
                 "failure_counts",
                 from_ms=from_ms,
                 until_ms=until_ms,
                 kinds=[str(kind) for kind in kinds],
                 step_ms=step_ms,
             )
-        ]
+        )
 
     def group_tallies(self) -> list[GroupTally]:
-        return [
-            GroupTally(
-                destination=destination,
-                state=STATES[state],
-                cause_group=cause_group,
-                count=count,
-            )
-            for destination, state, cause_group, count in self._database.rows("group_tallies")
-        ]
+        found = self._database.rows("group_tallies")
+        return structs_of(GroupTally, ((one, STATES[state], *rest) for one, state, *rest in found))
 
     def exhausted_tallies(self) -> list[ExhaustedTally]:
         return exhausted_tallies(self._database.rows("exhausted_tallies"))

@@ -9,7 +9,6 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
 
 import msgspec
 
@@ -23,7 +22,7 @@ from amqsidecar.model.schedule import RowFilter, RowView
 from amqsidecar.stores.ledger import CommonLedger, decode_operation
 from amqsidecar.stores.member_updates import new_outcomes, updated
 from amqsidecar.stores.packing import structs_of
-from amqsidecar.stores.postgres.database import PostgresDatabase, PostgresRows, pg_text
+from amqsidecar.stores.postgres.database import PostgresDatabase, pg_text
 from amqsidecar.stores.postgres.events import event_key, read_since
 from amqsidecar.stores.postgres.free_rows import lock_free
 from amqsidecar.stores.postgres.pages import next_window
@@ -63,7 +62,7 @@ class PostgresOperations(CommonLedger):
             return self._write(msgspec.structs.replace(operation, id=number, until_id=until_id))
 
     def open_operations(self) -> list[Operation]:
-        return _operations(self._database.rows("open_operations"))
+        return [decode_operation(body) for (body,) in self._database.rows("open_operations")]
 
     def step_operation(
         self,
@@ -148,7 +147,8 @@ class PostgresOperations(CommonLedger):
         changed: list[tuple[int, Member]] = []
         resent, came_back = Counter[int](), Counter[int]()
         for number, *fields in database.rows("open_members", redelivery_ids=list(by_member)):
-            before = member = _member(fields)
+            [before] = structs_of(Member, [fields])
+            member = before
             for update in by_member[member.redelivery_id]:
                 if member.outcome in (None, OutcomeKind.RESENT):
                     member = updated(member, update) or member
@@ -208,20 +208,8 @@ class PostgresOperations(CommonLedger):
         return False
 
     def originals(self, redelivery_id: str) -> list[Original]:
-        """Return the versions of a message before its edits, the oldest first."""
-        return [
-            Original(
-                redelivery_id=redelivery_id,
-                row_id=row_id,
-                edited_at_ms=edited_at_ms,
-                actor=actor,
-                encoding=encoding,
-                message=message,
-            )
-            for row_id, edited_at_ms, actor, encoding, message in self._database.rows(
-                "read_originals", redelivery_id=event_key(redelivery_id)
-            )
-        ]
+        found = self._database.rows("read_originals", redelivery_id=event_key(redelivery_id))
+        return structs_of(Original, ((redelivery_id, *row) for row in found))
 
     # Retention.
 
@@ -376,19 +364,3 @@ class _Step:
             changed=[at_ms for _, at_ms in members.values()],
         )
         return len(changes) - len(members) + int(waited_for)
-
-
-def _operations(rows: PostgresRows) -> list[Operation]:
-    return [decode_operation(body) for (body,) in rows]
-
-
-def _member(row: Sequence[Any]) -> Member:
-    redelivery_id, destination, changed_at_ms, resent_at_ms, outcome, evidence = row
-    return Member(
-        redelivery_id=redelivery_id,
-        destination=destination,
-        changed_at_ms=changed_at_ms,
-        resent_at_ms=resent_at_ms,
-        outcome=None if outcome is None else OutcomeKind(outcome),
-        evidence=evidence,
-    )

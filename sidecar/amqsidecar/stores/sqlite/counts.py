@@ -11,13 +11,13 @@ from amqsidecar.model.failure import (
     MERGED_BACK_MS,
     MERGED_STEP_MS,
     MORE,
-    CountKey,
     CountKind,
     FailureCount,
     FailureGroup,
     Failures,
     failures_of,
 )
+from amqsidecar.stores.ledger import counts_of
 from amqsidecar.stores.packing import storable
 from amqsidecar.stores.sqlite.database import SqliteDatabase
 from amqsidecar.stores.sqlite.events import write_block
@@ -121,21 +121,8 @@ def read_counts(
         "kinds": json_ids(_KIND_NUMBERS[kind] for kind in kinds),
         "step_ms": step_ms,
     }
-    return [
-        FailureCount(
-            key=CountKey(
-                bucket_ms=bucket_ms,
-                kind=KINDS[kind],
-                destination=destination,
-                cause_group=group,
-                attempt=attempt,
-            ),
-            count=count,
-        )
-        for bucket_ms, kind, destination, group, attempt, count in database.query(
-            "read_failure_counts", values
-        )
-    ]
+    found = database.query("read_failure_counts", values)
+    return counts_of((bucket_ms, KINDS[kind], *rest) for bucket_ms, kind, *rest in found)
 
 
 def forget_counts(

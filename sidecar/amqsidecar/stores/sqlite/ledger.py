@@ -1,8 +1,10 @@
 """The ledger of the SQLite store: views and actions of people."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from itertools import chain
+from itertools import chain, pairwise
+from typing import Any
 
 import msgspec
 
@@ -27,13 +29,15 @@ from amqsidecar.model.operation import Member, Operation, OperationState, Outcom
 from amqsidecar.model.row_changes import RowChange
 from amqsidecar.model.schedule import ExhaustedTally, GateTally, RowFilter, RowView
 from amqsidecar.stores.ledger import CommonLedger
-from amqsidecar.stores.member_updates import new_outcomes
+from amqsidecar.stores.member_updates import new_outcomes, updated
 from amqsidecar.stores.outbox import whole_blocks
 from amqsidecar.stores.packing import (
     events_called,
     exhausted_tallies,
+    gate_tallies,
     pack_message,
     storable,
+    structs_of,
     unpack_message,
 )
 from amqsidecar.stores.rows import LAST_ID, STATES
@@ -46,18 +50,14 @@ from amqsidecar.stores.sqlite.counts import (
 from amqsidecar.stores.sqlite.database import SqliteDatabase
 from amqsidecar.stores.sqlite.events import read_block, read_since
 from amqsidecar.stores.sqlite.operations import (
+    OUTCOME_NUMBERS,
+    OUTCOMES,
     add_members,
-    count_members,
-    forget_operations,
     left_to_others,
     next_rows,
-    open_numbers,
-    read_members,
-    update_members,
-    write_outcomes,
 )
 from amqsidecar.stores.sqlite.outbox import hidden_block
-from amqsidecar.stores.sqlite.pages import count_due, page_rows, read_gate_tallies
+from amqsidecar.stores.sqlite.pages import page_rows
 from amqsidecar.stores.sqlite.rows import json_ids, read_in_flight
 
 
@@ -85,15 +85,18 @@ class SqliteLedger(CommonLedger):
     def group_tallies(self) -> list[GroupTally]:
         database = self._database
         with database.snapshot():
-            return [
-                GroupTally(
-                    destination=database.word(destination),
-                    state=STATES[state],
-                    cause_group=database.word(group) if group else "",
-                    count=count,
-                )
-                for destination, state, group, count in database.query("read_group_tallies")
-            ]
+            return structs_of(
+                GroupTally,
+                (
+                    (
+                        database.word(one),
+                        STATES[state],
+                        database.word(group) if group else "",
+                        count,
+                    )
+                    for one, state, group, count in database.query("read_group_tallies")
+                ),
+            )
 
     def exhausted_tallies(self) -> list[ExhaustedTally]:
         database = self._database
@@ -101,14 +104,26 @@ class SqliteLedger(CommonLedger):
             taken, _ = read_in_flight(database)
             found = database.query("read_exhausted", {"hidden": json_ids(taken)}).fetchall()
             return exhausted_tallies(
-                (database.word(row[0]), database.word(row[1]), *row[2:]) for row in found
+                (database.word(destination), database.word(queue), bool(is_final), *rest)
+                for destination, queue, is_final, *rest in found
             )
 
     def gate_tallies(self, now_ms: int) -> list[GateTally]:
-        return read_gate_tallies(self._database, now_ms)
+        database = self._database
+        with database.snapshot():
+            rows = database.query("read_gate_tallies", (now_ms,)).fetchall()
+            return gate_tallies((database.word(row[0]), *row[1:]) for row in rows)
 
     def due_counts(self, bounds_ms: Sequence[int]) -> list[int]:
-        return count_due(self._database, bounds_ms)
+        database = self._database
+        with database.snapshot():
+            taken, _ = read_in_flight(database)
+            hidden = [due_ms for (due_ms,) in database.query("due_of_ids", (json_ids(taken),))]
+            return [
+                database.query("count_due", (begin_ms, end_ms)).fetchone()[0]
+                - sum(begin_ms <= due_ms < end_ms for due_ms in hidden)
+                for begin_ms, end_ms in pairwise(bounds_ms)
+            ]
 
     def page_rows(
         self, row_filter: RowFilter, order: RowOrder, limit: int, after: RowKey | None = None
@@ -169,7 +184,13 @@ class SqliteLedger(CommonLedger):
         """See `Store`; a member that was re-sent and may still come back has no outcome."""
         database = self._database
         with database.snapshot():
-            found = (self.operation(number) for number in sorted(open_numbers(database)))
+            numbers = {number for (number,) in database.query("running_operations")}
+            for outcome in (None, OutcomeKind.RESENT):
+                values = [OUTCOME_NUMBERS[outcome], 0]
+                while row := database.query("next_followed", values).fetchone():
+                    values[1] = row[0]
+                    numbers.add(row[0])
+            found = map(self.operation, sorted(numbers))
             return [operation for operation in found if operation is not None]
 
     def step_operation(
@@ -227,22 +248,57 @@ class SqliteLedger(CommonLedger):
     def members(
         self, number: int, outcome: OutcomeKind | None, limit: int, after: str = ""
     ) -> list[Member]:
+        query = "read_members" if outcome is None else "read_members_of_outcome"
+        values: dict[str, Any] = {"operation": number, "after": storable(after), "limit": limit}
+        if outcome is not None:
+            values["outcome"] = OUTCOME_NUMBERS[outcome]
         with self._database.mapped("be read"):
-            return read_members(self._database, number, outcome, limit, after)
+            found = self._database.query(query, values)
+            return structs_of(Member, ((*row[:4], OUTCOMES[row[4]], row[5]) for row in found))
 
     def member_counts(self, number: int) -> dict[OutcomeKind | None, int]:
-        with self._database.snapshot():
-            return count_members(self._database, number)
+        database = self._database
+        with database.snapshot():
+            counts = {
+                one: database.query("count_members", (OUTCOME_NUMBERS[one], number)).fetchone()[0]
+                for one in OUTCOMES
+            }
+        return {outcome: count for outcome, count in counts.items() if count}
 
     def update_members(self, updates: Sequence[MemberUpdate], position: str) -> None:
+        database = self._database
+        resent, came_back = Counter[int](), Counter[int]()
         with self._written():
-            self._count_members(*update_members(self._database, updates))
-            self._database.queue("set_followed", position=position)
+            for update in updates:
+                key = storable(update.redelivery_id)
+                for number, *row, known in database.query("open_members", (key,)).fetchall():
+                    [member] = structs_of(Member, [(key, *row, OUTCOMES[known], "")])
+                    noted = updated(member, update)
+                    if noted is not None:
+                        outcome, evidence = OUTCOME_NUMBERS[noted.outcome], storable(noted.evidence)
+                        values = (noted.resent_at_ms, outcome, evidence, number, key)
+                        database.query("set_member", values)
+                        resent[number] += member.resent_at_ms is None
+                        came_back[number] += update.has_returned
+            self._count_members(resent, came_back)
+            database.queue("set_followed", position=position)
 
     def settle_members(self, number: int, outcomes: Sequence[MemberOutcome]) -> None:
         """Write outcomes of members; durable together."""
         with self._written():
-            write_outcomes(self._database, number, outcomes)
+            self._database.query_each(
+                "set_outcome",
+                [
+                    (
+                        OUTCOME_NUMBERS[one.outcome],
+                        storable(one.evidence),
+                        number,
+                        storable(one.redelivery_id),
+                        OUTCOME_NUMBERS[OutcomeKind.RESENT],
+                    )
+                    for one in outcomes
+                ],
+            )
 
     def record_outcomes(self, proved: Sequence[OutcomeProved]) -> None:
         database = self._database
@@ -282,22 +338,12 @@ class SqliteLedger(CommonLedger):
             return True
 
     def originals(self, redelivery_id: str) -> list[Original]:
-        """Return the versions of a message before its edits, the oldest first."""
         key = storable(redelivery_id)
         with self._database.mapped("be read"):
-            return [
-                Original(
-                    redelivery_id=key,
-                    row_id=row_id,
-                    edited_at_ms=edited_at_ms,
-                    actor=actor,
-                    encoding=encoding,
-                    message=unpack_message(body, size_bytes),
-                )
-                for row_id, edited_at_ms, actor, encoding, size_bytes, body in self._database.query(
-                    "read_originals", (key,)
-                )
-            ]
+            found = self._database.query("read_originals", (key,))
+            return structs_of(
+                Original, ((key, *row[:4], unpack_message(row[5], row[4])) for row in found)
+            )
 
     # Retention.
 
@@ -307,13 +353,29 @@ class SqliteLedger(CommonLedger):
         database = self._database
         with self._written():
             removed = forget_counts(database, before_ms, hours_before_ms, limit, steps_before_ms)
-            removed += forget_operations(database, before_ms, limit)
+            removed += self._forget_operations(before_ms, limit)
             old = {"before_ms": before_ms, "limit": limit}
             removed += database.change("forget_originals", **old)
             removed += database.change("forget_notes", **old)
             for query in ("forget_observations", "forget_service_marks"):
                 removed += len(database.query(query, (before_ms, limit)).fetchall())
         return removed
+
+    def _forget_operations(self, before_ms: int, limit: int) -> int:
+        """Remove operations that ended before a time, after their members, at most `limit` of each.
+
+        Returns:
+            The number of removed rows.
+        """
+        database, members, operations = self._database, 0, 0
+        for (number,) in database.query("ended_operations", (before_ms, limit)).fetchall():
+            values = {"operation": number, "limit": limit - members}
+            members += len(database.query("forget_members", values).fetchall())
+            if members >= limit:
+                break
+            database.query("forget_operation", (number,))
+            operations += 1
+        return members + operations
 
 
 def _position(last: int, hidden: int) -> str:

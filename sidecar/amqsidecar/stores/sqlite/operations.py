@@ -1,18 +1,16 @@
-"""Operations of the SQLite store, with their members and observations."""
+"""The steps of operations in the SQLite store."""
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from amqsidecar.ledger import MemberOutcome, MemberUpdate, Select
-from amqsidecar.model.operation import Member, Operation, OutcomeKind
+from amqsidecar.ledger import Select
+from amqsidecar.model.operation import Operation, OutcomeKind
 from amqsidecar.model.overtaken import overtaken_rows
 from amqsidecar.model.row_changes import Change
 from amqsidecar.model.schedule import RowView
-from amqsidecar.stores.member_updates import updated
-from amqsidecar.stores.packing import storable, unpack_message
+from amqsidecar.stores.packing import unpack_message
 from amqsidecar.stores.sqlite.database import SqliteDatabase
 from amqsidecar.stores.sqlite.events import read_since
 from amqsidecar.stores.sqlite.rows import (
@@ -32,20 +30,6 @@ OUTCOMES: Final = (None, *OutcomeKind)
 """By their numbers."""
 
 OUTCOME_NUMBERS = {outcome: number for number, outcome in enumerate(OUTCOMES)}
-
-
-# Operations.
-
-
-def open_numbers(database: SqliteDatabase) -> set[int]:
-    """Return the numbers of those that are running or have members without a final outcome."""
-    numbers = {number for (number,) in database.query("running_operations")}
-    for outcome in (None, OutcomeKind.RESENT):
-        number = 0
-        while row := database.query("next_followed", (OUTCOME_NUMBERS[outcome], number)).fetchone():
-            number = row[0]
-            numbers.add(number)
-    return numbers
 
 
 class Portion(NamedTuple):
@@ -111,9 +95,6 @@ def _selected(database: SqliteDatabase, portion: Portion, select: Select, limit:
     return Portion(chosen, portion.until_id)
 
 
-# Members.
-
-
 def add_members(
     database: SqliteDatabase, number: int, changes: Sequence[tuple[RowView, Change]]
 ) -> int:
@@ -129,104 +110,3 @@ def add_members(
         [(number, row.redelivery_id, made.destination, made.event.at_ms) for row, made in changes],
     )
     return len(changes) - len(ids) + waited_for
-
-
-def read_members(
-    database: SqliteDatabase, number: int, outcome: OutcomeKind | None, limit: int, after: str
-) -> list[Member]:
-    """Return members by redelivery id, only those above `after`; None = any outcome."""
-    values = {"operation": number, "after": storable(after), "limit": limit}
-    if outcome is None:
-        return _members(database, "read_members", values)
-    values["outcome"] = OUTCOME_NUMBERS[outcome]
-    return _members(database, "read_members_of_outcome", values)
-
-
-def _members(database: SqliteDatabase, query: str, values: dict[str, Any]) -> list[Member]:
-    return [
-        Member(
-            redelivery_id=row[0],
-            destination=row[1],
-            changed_at_ms=row[2],
-            resent_at_ms=row[3],
-            outcome=OUTCOMES[row[4]],
-            evidence=row[5],
-        )
-        for row in database.query(query, values)
-    ]
-
-
-def count_members(database: SqliteDatabase, number: int) -> dict[OutcomeKind | None, int]:
-    """Return the number of members by outcome."""
-    counts = {
-        outcome: database.query("count_members", (OUTCOME_NUMBERS[outcome], number)).fetchone()[0]
-        for outcome in OUTCOMES
-    }
-    return {outcome: count for outcome, count in counts.items() if count}
-
-
-def update_members(
-    database: SqliteDatabase, updates: Sequence[MemberUpdate]
-) -> tuple[Counter[int], Counter[int]]:
-    """Store observations of open members; return how many by operation were sent, and came back."""
-    resent, came_back = Counter[int](), Counter[int]()
-    for update in updates:
-        for number, member in _open_members(database, update.redelivery_id):
-            noted = updated(member, update)
-            if noted is not None:
-                outcome, evidence = OUTCOME_NUMBERS[noted.outcome], storable(noted.evidence)
-                values = (noted.resent_at_ms, outcome, evidence, number, noted.redelivery_id)
-                database.query("set_member", values)
-                resent[number] += member.resent_at_ms is None
-                came_back[number] += update.has_returned
-    return resent, came_back
-
-
-def _open_members(database: SqliteDatabase, redelivery_id: str) -> Iterator[tuple[int, Member]]:
-    key = storable(redelivery_id)
-    for row in database.query("open_members", (key,)).fetchall():
-        yield (
-            row[0],
-            Member(
-                redelivery_id=key,
-                destination=row[1],
-                changed_at_ms=row[2],
-                resent_at_ms=row[3],
-                outcome=OUTCOMES[row[4]],
-            ),
-        )
-
-
-def write_outcomes(
-    database: SqliteDatabase, number: int, outcomes: Sequence[MemberOutcome]
-) -> None:
-    """Write outcomes of members, unless they are known by now."""
-    database.query_each(
-        "set_outcome",
-        [
-            (
-                OUTCOME_NUMBERS[one.outcome],
-                storable(one.evidence),
-                number,
-                storable(one.redelivery_id),
-                OUTCOME_NUMBERS[OutcomeKind.RESENT],
-            )
-            for one in outcomes
-        ],
-    )
-
-
-def forget_operations(database: SqliteDatabase, before_ms: int, limit: int) -> int:
-    """Remove operations that ended before a time, each after its members; returns how many rows.
-
-    At most `limit` operations and as many members.
-    """
-    members = operations = 0
-    for (number,) in database.query("ended_operations", (before_ms, limit)).fetchall():
-        values = {"operation": number, "limit": limit - members}
-        members += len(database.query("forget_members", values).fetchall())
-        if members >= limit:
-            break
-        database.query("forget_operation", (number,))
-        operations += 1
-    return members + operations

@@ -1,19 +1,16 @@
 """Pages of rows in the SQLite store: by number or by due time, any filter, bounded looking."""
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
 from amqsidecar.ledger import RowKey, RowOrder, RowPage
-from amqsidecar.model.schedule import GateTally, RowFilter, RowState
-from amqsidecar.stores.packing import gate_tallies
+from amqsidecar.model.schedule import RowFilter, RowState
 from amqsidecar.stores.rows import LAST_ID, STATE_NUMBERS, STATES
 from amqsidecar.stores.sqlite.database import SqliteDatabase
 from amqsidecar.stores.sqlite.rows import (
     LOOKED_AT,
     filter_values,
     is_served,
-    json_ids,
     read_in_flight,
     view_row,
 )
@@ -126,22 +123,3 @@ def _until(key: Sequence[int]) -> dict[str, int]:
 
 def _key(row: tuple[Any, ...]) -> RowKey:
     return RowKey(row[2], row[0])
-
-
-def count_due(database: SqliteDatabase, bounds_ms: Sequence[int]) -> list[int]:
-    """Return how many waiting rows are due in [bound, next bound), one less than bounds."""
-    with database.snapshot():
-        taken, _ = read_in_flight(database)
-        hidden = [due_ms for (due_ms,) in database.query("due_of_ids", (json_ids(taken),))]
-        return [
-            database.query("count_due", (begin_ms, end_ms)).fetchone()[0]
-            - sum(begin_ms <= due_ms < end_ms for due_ms in hidden)
-            for begin_ms, end_ms in pairwise(bounds_ms)
-        ]
-
-
-def read_gate_tallies(database: SqliteDatabase, now_ms: int) -> list[GateTally]:
-    """Return how many messages gates delay beyond a time, the largest number first."""
-    with database.snapshot():
-        rows = database.query("read_gate_tallies", (now_ms,)).fetchall()
-        return gate_tallies((database.word(row[0]), *row[1:]) for row in rows)
