@@ -9,10 +9,10 @@ from collections.abc import Iterable
 
 from marks import MARKS
 
-from amqsidecar.diagnosis.differences import DIFFERENCES
 from amqsidecar.diagnosis.fidelity import (
     BROKERS,
     CLIENTS,
+    DIFFERENCES,
     NOT_SHOWN,
     REFUSED,
     WIRES,

@@ -20,7 +20,7 @@ from amqsidecar.errors import ConfigError, StoreUnavailable
 from amqsidecar.model import row_changes
 from amqsidecar.model.schedule import RowFilter
 from amqsidecar.stores.postgres import database as postgres_database
-from amqsidecar.stores.postgres.faults import as_store_fault
+from amqsidecar.stores.postgres.database import as_store_fault
 from amqsidecar.stores.postgres.store import PostgresStore
 from amqsidecar.stores.postgres.transaction import PostgresTransaction
 from simulation.rules import DLQ

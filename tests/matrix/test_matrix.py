@@ -6,7 +6,7 @@ import pytest
 
 from amqsidecar.broker import BrokerKind
 from amqsidecar.diagnosis import fidelity
-from amqsidecar.diagnosis.differences import DIFFERENCES
+from amqsidecar.diagnosis.fidelity import DIFFERENCES
 from matrix.explained import RULES
 from matrix.matrix import played
 from matrix.record import outcomes

@@ -10,8 +10,29 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import NamedTuple
 
+import msgspec
+
 from amqsidecar.broker import BrokerKind
-from amqsidecar.diagnosis.differences import DIFFERENCES
+
+
+class Difference(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One difference.
+
+    Attributes:
+        alters: whether an application loses something that it wrote; False = a mark of the
+            redelivery, or of a conversion, beside what it wrote.
+        sentence: the difference and its reason.
+    """
+
+    alters: bool
+    sentence: str
+
+
+DIFFERENCES: Mapping[str, Difference] = msgspec.toml.decode(
+    files("amqsidecar.diagnosis").joinpath("differences.toml").read_bytes(),
+    type=dict[str, Difference],
+)
+
 
 REFUSED = "refused"
 """The dead letter stays in its queue, whole, and is counted there."""

@@ -10,7 +10,7 @@ from pyarrow import parquet
 
 from amqsidecar.cli import main
 from amqsidecar.cli.opened import opened_view
-from amqsidecar.cli.operate.ids_file import read_ids
+from amqsidecar.cli.operate.commands import read_ids
 from amqsidecar.clock import SystemClock
 from amqsidecar.config.load import load_config
 from amqsidecar.model.schedule import RowFilter, RowView

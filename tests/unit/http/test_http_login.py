@@ -31,7 +31,7 @@ from amqsidecar.http.authentication.files import (
     password_proof,
     token_digest,
 )
-from amqsidecar.http.authentication.places import PLACES_OF_ONE, PasswordPlaces
+from amqsidecar.http.authentication.login import PLACES_OF_ONE, PasswordPlaces
 from support.virtual_clock import VirtualClock
 from support.waiting import PATIENCE_S, eventually
 from support.web.site import PASSWORD, Site, running_site

@@ -4,9 +4,8 @@ import psycopg
 import pytest
 
 from amqsidecar.errors import StoreUnavailable
-from amqsidecar.stores.postgres.database import pg_text, shown
+from amqsidecar.stores.postgres.database import as_store_fault, pg_text, shown
 from amqsidecar.stores.postgres.events import event_key
-from amqsidecar.stores.postgres.faults import as_store_fault
 from amqsidecar.stores.postgres.rows import tally_name
 
 

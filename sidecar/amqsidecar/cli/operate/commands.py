@@ -1,5 +1,6 @@
 """`amqsidecar retry`, `give-up`, `hold`, and the other commands that act on waiting messages."""
 
+import csv
 import secrets
 import signal
 import sys
@@ -7,13 +8,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import NoReturn
+from pathlib import Path
+from typing import Final, NoReturn
 
 import msgspec
 import typer
 
 from amqsidecar.cli.opened import opened_broker, opened_schedule, opened_view
-from amqsidecar.cli.operate.ids_file import read_ids
 from amqsidecar.cli.operate.operations_command import (
     leave_unless_done,
     print_progress,
@@ -52,7 +53,7 @@ from amqsidecar.operations.preview import (
     running_notes,
 )
 from amqsidecar.operations.progress import read_progress
-from amqsidecar.operations.select import is_tallied, resolve
+from amqsidecar.operations.select import IDS_MAX, is_tallied, resolve
 from amqsidecar.operations.words import clock_time, many, one_line
 from amqsidecar.schedule import Schedule, ScheduleView
 
@@ -443,3 +444,47 @@ def _interruptible() -> Iterator[Callable[[], bool]]:
         yield lambda: is_interrupted
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+COLUMN: Final = "redelivery_id"
+_OPTION: Final = "--ids-from"
+
+
+def read_ids(path: Path) -> list[str]:
+    """Return the values of the column `redelivery_id`, each once, in the order of the file.
+
+    Args:
+        path: CSV with a head line, or a Parquet file or folder (needs `amqsidecar[journal]`).
+
+    Raises:
+        typer.BadParameter: it can't be read, has no such column or no id, or too many.
+    """
+    try:
+        if path.is_dir() or path.suffix == ".parquet":
+            found = _of_parquet(path)
+        else:
+            with path.open(encoding="utf-8-sig", newline="") as file:
+                rows = csv.DictReader(file)
+                if COLUMN not in (rows.fieldnames or ()):
+                    raise ValueError(f"its first line names no column {COLUMN}")
+                found = dict.fromkeys(row[COLUMN].strip() for row in rows if row[COLUMN])
+    except (OSError, ValueError, csv.Error, ImportError) as error:
+        raise typer.BadParameter(f"{path} can't be read: {error}", param_hint=_OPTION) from error
+    if not found or len(found) > IDS_MAX:
+        what = f"{path} holds {len(found)} ids; expected 1 to {IDS_MAX}: divide the file"
+        raise typer.BadParameter(what, param_hint=_OPTION)
+    return list(found)
+
+
+def _of_parquet(path: Path) -> dict[str, None]:
+    from pyarrow import dataset  # noqa: PLC0415 - an extra
+
+    table = dataset.dataset(path, format="parquet")
+    if COLUMN not in table.schema.names:
+        raise ValueError(f"it has no column {COLUMN}")
+    found: dict[str, None] = {}
+    for batch in table.to_batches(columns=[COLUMN]):
+        found.update(dict.fromkeys(filter(None, batch.column(0).to_pylist())))
+        if len(found) > IDS_MAX:
+            break
+    return found

@@ -2,8 +2,9 @@
 
 import asyncio
 import secrets
-from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final
 from urllib.parse import quote
 
@@ -17,7 +18,6 @@ from amqsidecar.http.answers import own_path
 from amqsidecar.http.authentication.attempts import NAME, FailedLogins, network_of
 from amqsidecar.http.authentication.cookies import SignedCookie
 from amqsidecar.http.authentication.files import User, is_password, password_proof
-from amqsidecar.http.authentication.places import PasswordPlaces
 from amqsidecar.http.authentication.proxy import Proxies, clean_name
 from amqsidecar.http.authentication.session import Sessions, fingerprint
 from amqsidecar.http.guard import LOGIN, LOGOUT
@@ -174,3 +174,38 @@ class LoginPage:
         self._sessions.end(request, answer)
         audit.write("log-out", audit.ActKind.LOG_OUT)
         return answer
+
+
+PLACES: Final = 20
+PLACES_OF_ONE: Final = 5
+"""Maximum places of one browser or network."""
+
+
+class PasswordPlaces:
+    """Places of one kind of callers; for the server's thread.
+
+    Attributes:
+        turn: lets one check run at a time: each takes memory and a processor.
+    """
+
+    def __init__(self) -> None:
+        self.turn = asyncio.Semaphore(1)
+        self._taken: Counter[str] = Counter()
+
+    @contextmanager
+    def taken(self, key: str) -> Iterator[None]:
+        """Take a place while the block runs.
+
+        Args:
+            key: the caller's browser or network.
+
+        Raises:
+            HttpRefused: all places of the kind, or of this caller, are taken.
+        """
+        if self._taken.total() >= PLACES or self._taken[key] >= PLACES_OF_ONE:
+            raise HttpRefused(503, "too many log-ins at this moment", Retry_After="5")
+        self._taken[key] += 1
+        try:
+            yield
+        finally:
+            self._taken -= Counter((key,))

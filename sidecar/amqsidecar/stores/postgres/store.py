@@ -7,13 +7,14 @@ single statements, so each sees one snapshot.
 """
 
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from importlib.resources.abc import Traversable
 
 import msgspec
 
 from amqsidecar.clock import Clock
+from amqsidecar.journal import OutboxLag, Segment
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.life import pair_of
 from amqsidecar.model.row_changes import RowChange
@@ -27,14 +28,14 @@ from amqsidecar.model.schedule import (
     UnfinishedCycle,
 )
 from amqsidecar.store import LEASE_S, AddLying, ReportProgress, Room, unwatched
-from amqsidecar.stores.packing import of_message, structs_of
-from amqsidecar.stores.postgres.database import PostgresDatabase, checked_dsn, pg_text
-from amqsidecar.stores.postgres.events import event_key, forget_events
+from amqsidecar.stores.outbox import CommonOutbox, oldest_at_ms
+from amqsidecar.stores.packing import of_message, structs_of, unpack_events
+from amqsidecar.stores.postgres.database import PostgresDatabase, PostgresRows, checked_dsn, pg_text
+from amqsidecar.stores.postgres.events import event_key, forget_events, lock_journal
 from amqsidecar.stores.postgres.free_rows import lock_free
 from amqsidecar.stores.postgres.lease import Lease
 from amqsidecar.stores.postgres.ledger import PostgresLooking
 from amqsidecar.stores.postgres.operations import ATTEMPTS, PAUSE_S, PostgresOperations
-from amqsidecar.stores.postgres.outbox import PostgresOutbox
 from amqsidecar.stores.postgres.reserve import PostgresReserve
 from amqsidecar.stores.postgres.rows import (
     conditions_of,
@@ -47,6 +48,43 @@ from amqsidecar.stores.postgres.schema import MIGRATIONS, Schema, read_fence
 from amqsidecar.stores.postgres.shared_notes import PostgresSharedNotes
 from amqsidecar.stores.postgres.transaction import PostgresTransaction
 from amqsidecar.stores.rows import INDEXED_CHARACTERS, LAST_ID, RECALL_NUMBERS, STATES
+
+_BLOCKS_AT_ONCE = 20
+
+
+class PostgresOutbox(CommonOutbox):
+    """The `Outbox` of the store that inherits it: one stream for the whole schedule."""
+
+    _database: PostgresDatabase
+
+    def _lock_journal(self) -> None:
+        lock_journal(self._database)
+
+    def _unplanned(self, limit: int) -> tuple[str, int, PostgresRows]:
+        ((stream, last_number),) = self._database.rows("read_outbox")
+        return stream, last_number, self._database.rows("unplanned_blocks", limit=limit)
+
+    def _keep_segment(self, segment: Segment, blocks: Sequence[int]) -> None:
+        values = {"stream": segment.stream, "number": segment.number}
+        ((segment_id,),) = self._database.rows(
+            "add_segment", **values, event_count=segment.event_count
+        )
+        self._database.queue("set_planned", **values)
+        self._database.queue("mark_blocks", segment=segment_id, seqs=list(blocks))
+
+    def _segment_blocks(self, segment: Segment) -> Iterator[tuple[int, bytes]]:
+        values = {"stream": segment.stream, "number": segment.number}
+        for (segment_id,) in self._database.rows("find_segment", **values):
+            place = {"segment": segment_id, "limit": _BLOCKS_AT_ONCE, "after": 0}
+            while blocks := self._database.rows("segment_blocks", **place):
+                yield from ((packing, body) for _, packing, body in blocks)
+                place["after"] = blocks[-1][0]
+
+    def outbox_lag(self) -> OutboxLag:
+        ((events, packing, body),) = self._database.rows("read_lag")
+        at_ms = None if body is None else oldest_at_ms(unpack_events(packing, body))
+        return OutboxLag(events=events, oldest_at_ms=at_ms)
+
 
 SCHEMA = "amqsidecar"
 LOCK_TIMEOUT_MS = 10_000
