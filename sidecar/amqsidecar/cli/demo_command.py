@@ -34,7 +34,6 @@ def demo(
         typer.Option(
             "--kind",
             help="The broker product; default: that of --broker or --broker-home, else Artemis.",
-            show_default=False,
         ),
     ] = None,
     broker_home: Annotated[
@@ -43,7 +42,6 @@ def demo(
             metavar="DIR",
             help="Start the Artemis or Classic unpacked in this folder; default: download one by "
             "Maven, once.",
-            show_default=False,
         ),
     ] = None,
     broker: Annotated[
@@ -54,7 +52,6 @@ def demo(
             help="Use a running broker, such as artemis://user@localhost:61616 or "
             "openwire://user@localhost:61616. Its dead-letter queue must be empty and unused by "
             "others. The demo removes everything that it created.",
-            show_default=False,
         ),
     ] = None,
     stomp_port: Annotated[
@@ -63,9 +60,7 @@ def demo(
     ] = 61613,
     password_file: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE", help="With --broker: file with the user's password.", show_default=False
-        ),
+        typer.Option(metavar="FILE", help="With --broker: file with the user's password."),
     ] = None,
     keep: Keep = False,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer messages, half the time.")] = False,

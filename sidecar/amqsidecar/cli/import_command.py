@@ -22,8 +22,7 @@ def import_(
         typer.Argument(
             help="activemq.xml, broker.xml, broker.properties, an ActiveMQArtemis resource, or a "
             "connection URI with jms.redeliveryPolicy.*; "
-            "default: policy.source of the configuration.",
-            show_default=False,
+            "default: policy.source of the configuration."
         ),
     ] = None,
     to: Annotated[

@@ -44,7 +44,6 @@ def init(
             metavar="URL",
             help="The broker: openwire://user@host:61616 for Classic, artemis://user@host:61616 "
             "for Artemis; without a password.",
-            show_default=False,
         ),
     ] = None,
     policy_from: Annotated[
@@ -53,7 +52,6 @@ def init(
             metavar="FILE",
             help="The broker's activemq.xml or broker.xml, or a policy in YAML; default: a "
             "starting policy of the broker's own kind is written.",
-            show_default=False,
         ),
     ] = None,
     kind: Annotated[
@@ -61,7 +59,6 @@ def init(
         typer.Option(
             "--kind",
             help="The broker product; default: Classic for openwire://, Artemis for artemis://.",
-            show_default=False,
         ),
     ] = None,
     store: Annotated[
@@ -69,7 +66,6 @@ def init(
         typer.Option(
             metavar="URL",
             help="Where waiting messages are kept; default: schedule.db beside the configuration.",
-            show_default=False,
         ),
     ] = None,
     mode: Annotated[
@@ -78,12 +74,10 @@ def init(
             "--mode",
             help="automatic: dead letters are redelivered by the rules. manual: they stay in their "
             "queues until a person acts. Default: automatic; a terminal asks, and proposes manual.",
-            show_default=False,
         ),
     ] = None,
     password_file: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="File with the password.", show_default=False),
+        Path | None, typer.Option(metavar="FILE", help="File with the password.")
     ] = None,
     password_stdin: Annotated[
         bool,

@@ -39,7 +39,6 @@ ConfigFile = Annotated[
         metavar="FILE",
         help=f"Configuration (YAML); default: the file in {CONFIG_VARIABLE}, else {CONFIG_FILE} in "
         "the working folder, where it exists.",
-        show_default=False,
     ),
 ]
 Sets = Annotated[
@@ -48,7 +47,6 @@ Sets = Annotated[
         "--set",
         metavar="KEY=VALUE",
         help="Set one option; overrides file and environment. May be repeated.",
-        show_default=False,
     ),
 ]
 Output = Annotated[OutputFormat, typer.Option("--output", help="How data is printed.")]
@@ -67,7 +65,6 @@ FilterDestination = Annotated[
         "--destination",
         metavar="NAME",
         help="Only messages for this destination, such as queue://orders; a plain name is a queue.",
-        show_default=False,
     ),
 ]
 
@@ -78,7 +75,6 @@ FilterGroup = Annotated[
         metavar="TEXT",
         help="Only messages of this cause group: its number, or a part of its text that only one "
         "group has.",
-        show_default=False,
     ),
 ]
 FilterNumber = Annotated[
@@ -89,7 +85,6 @@ FilterNumber = Annotated[
         min=0,
         max=INT_MAX,
         help="Only the group of this number, as `groups` prints it.",
-        show_default=False,
     ),
 ]
 FilterProperty = Annotated[
@@ -98,7 +93,6 @@ FilterProperty = Annotated[
         "--property",
         metavar="NAME=TEXT",
         help="Only messages with this application property; examines each message. Repeatable.",
-        show_default=False,
     ),
 ]
 FilterContains = Annotated[
@@ -108,7 +102,6 @@ FilterContains = Annotated[
         metavar="TEXT",
         help="Only messages whose cause, properties or first 64 KiB of the body contain this text, "
         "in any case; examines each message.",
-        show_default=False,
     ),
 ]
 
@@ -118,28 +111,18 @@ class Chosen:
     """The messages that the options select."""
 
     destination: FilterDestination = None
-    state: Annotated[
-        RowState | None, typer.Option("--state", help="Only this state.", show_default=False)
-    ] = None
+    state: Annotated[RowState | None, typer.Option("--state", help="Only this state.")] = None
     cause: Annotated[
         str | None,
         typer.Option(
-            "--cause",
-            metavar="TEXT",
-            help="Only messages whose cause contains this text.",
-            show_default=False,
+            "--cause", metavar="TEXT", help="Only messages whose cause contains this text."
         ),
     ] = None
     cause_group: FilterGroup = None
     group: FilterNumber = None
     source: Annotated[
         str | None,
-        typer.Option(
-            "--source",
-            metavar="NAME",
-            help="Only messages from this dead-letter queue.",
-            show_default=False,
-        ),
+        typer.Option("--source", metavar="NAME", help="Only messages from this dead-letter queue."),
     ] = None
     older_than: Annotated[
         str | None,
@@ -147,7 +130,6 @@ class Chosen:
             "--older-than",
             metavar="TIME",
             help="Only messages taken from the broker longer ago, such as 90s, 15m, 2h or 3d.",
-            show_default=False,
         ),
     ] = None
     newer_than: Annotated[
@@ -157,17 +139,12 @@ class Chosen:
             metavar="TIME",
             help="Only messages taken from the broker within this time, such as 90s, 15m, 2h or "
             "3d.",
-            show_default=False,
         ),
     ] = None
     attempt: Annotated[
         int | None,
         typer.Option(
-            metavar="N",
-            min=0,
-            max=INT_MAX,
-            help="Only messages at their N-th redelivery.",
-            show_default=False,
+            metavar="N", min=0, max=INT_MAX, help="Only messages at their N-th redelivery."
         ),
     ] = None
     count_at_least: Annotated[
@@ -178,7 +155,6 @@ class Chosen:
             min=0,
             max=INT_MAX,
             help="Only messages at their N-th redelivery, or a later one.",
-            show_default=False,
         ),
     ] = None
 

@@ -18,11 +18,7 @@ from amqsidecar.wiring.rules import load_rules
 
 OutputChoice = Annotated[
     OutputFormat | None,
-    typer.Option(
-        "--output",
-        help="Output format; default: text on a terminal, else json.",
-        show_default=False,
-    ),
+    typer.Option("--output", help="Output format; default: text on a terminal, else json."),
 ]
 
 

@@ -29,8 +29,7 @@ def run(
     await_files: Annotated[
         bool,
         typer.Option(
-            "--await-files",
-            help="With --check: report missing files, and check the rest.",
+            "--await-files", help="With --check: report missing files, and check the rest."
         ),
     ] = False,
 ) -> None:

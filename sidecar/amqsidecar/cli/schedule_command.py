@@ -40,14 +40,10 @@ def move(
         typer.Option(
             metavar="NAME",
             help="`store.instance` at the new store, if it is a file; default: as before.",
-            show_default=False,
         ),
     ] = "",
     password_file: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="`store.password_file` of the new store.", show_default=False
-        ),
+        Path | None, typer.Option(metavar="FILE", help="`store.password_file` of the new store.")
     ] = None,
     config_file: ConfigFile = None,
     sets: Sets = None,

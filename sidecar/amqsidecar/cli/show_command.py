@@ -36,9 +36,7 @@ def show(
     save: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE",
-            help="Write its bytes, as the broker encoded them, to a new file.",
-            show_default=False,
+            metavar="FILE", help="Write its bytes, as the broker encoded them, to a new file."
         ),
     ] = None,
     content: Annotated[

@@ -184,7 +184,6 @@ def test_of_other_clients_only_what_is_whole_is_taken(
         again.wait(0.05)
         again.receive(5)
         harness.drop(again)
-        again.close()
     got = {one.test_id: one for one in core.consume(name, 3)}
     for one in sent:
         assert not one.differences(

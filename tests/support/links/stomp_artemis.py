@@ -29,6 +29,7 @@ class StompArtemisHarness(ArtemisHarness):
     def connect(self) -> None:
         """Connect the harness itself."""
         super().connect()
+        self._dropped: list[LookSession] = []
         port, user, password = self.broker.ports["PORT"], self.broker.user, self.broker.password
         # Why: without a heart-beat the broker ends a connection that is silent for a minute.
         self.peer = StompPeer(port, user, password, silent_s=3_600)
@@ -93,6 +94,7 @@ class StompArtemisHarness(ArtemisHarness):
         ):
             assert connection is not None
             connection._socket.shutdown(socket.SHUT_RDWR)
+        self._dropped.append(link)
 
     def frees(self) -> bool:
         """Restart the broker if it keeps dead letters that no consumer has in hand.
@@ -113,6 +115,8 @@ class StompArtemisHarness(ArtemisHarness):
         return True
 
     def close(self) -> None:
+        for link in self._dropped:
+            link.close()
         self.peer.close()
         super().close()
 

@@ -44,22 +44,15 @@ def export(
             metavar="TIME",
             help="Only events at or after this time, such as 2026-11-01 or 2026-11-01T08:00:00Z "
             "(UTC where no zone is given).",
-            show_default=False,
         ),
     ] = None,
     until: Annotated[
-        str | None,
-        typer.Option(
-            "--until", metavar="TIME", help="Only events before this time.", show_default=False
-        ),
+        str | None, typer.Option("--until", metavar="TIME", help="Only events before this time.")
     ] = None,
     output_file: Annotated[
         Path | None,
         typer.Option(
-            "--output-file",
-            metavar="FILE",
-            help="Where to write; standard output otherwise.",
-            show_default=False,
+            "--output-file", metavar="FILE", help="Where to write; standard output otherwise."
         ),
     ] = None,
 ) -> None:

@@ -15,7 +15,6 @@ JournalPath = Annotated[
         "--path",
         metavar="PATH",
         help="Folder or URL of the journal; default: `journal.path` of the configuration.",
-        show_default=False,
     ),
 ]
 

@@ -22,7 +22,6 @@ OfStore = Annotated[
         "--store/--no-store",
         help="Also compare with the configured store. Without a configured journal only --path "
         "is checked.",
-        show_default=False,
     ),
 ]
 

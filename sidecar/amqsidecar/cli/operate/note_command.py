@@ -38,7 +38,6 @@ def note(
             metavar="[ID] [TEXT]",
             help="Number of the group, or id of a message of it that waits; not with --group and "
             "--cause-group. Text of the note; without it the command only reads.",
-            show_default=False,
         ),
     ] = None,
     *,
@@ -46,12 +45,7 @@ def note(
     destination: FilterDestination = None,
     cause_group: FilterGroup = None,
     owner: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help='Owner of the group from now on; "" = none.',
-            show_default=False,
-        ),
+        str | None, typer.Option(metavar="NAME", help='Owner of the group from now on; "" = none.')
     ] = None,
     snooze: Annotated[
         str | None,
@@ -59,7 +53,6 @@ def note(
             metavar="TIME",
             help="Hide the group on the first screen for this time, such as 8h, or until its "
             "next death; 0s = show it again.",
-            show_default=False,
         ),
     ] = None,
     mute: Annotated[
@@ -67,7 +60,6 @@ def note(
         typer.Option(
             "--mute/--unmute",
             help="Hide the group on the first screen until more messages die of it than now.",
-            show_default=False,
         ),
     ] = None,
     merge_into: Annotated[
@@ -76,7 +68,6 @@ def note(
             metavar="GROUP",
             help="Make the group a part of another one of its destination, by number or text; "
             '"" = separate the group that --cause-group names whole.',
-            show_default=False,
         ),
     ] = None,
     config_file: ConfigFile = None,

@@ -140,8 +140,7 @@ def _operation() -> None:
 def show(
     number: Number,
     members: Annotated[
-        MembersChoice | None,
-        typer.Option(help="Also list its messages with this outcome.", show_default=False),
+        MembersChoice | None, typer.Option(help="Also list its messages with this outcome.")
     ] = None,
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="Maximum number.")] = 100,
     after: Annotated[

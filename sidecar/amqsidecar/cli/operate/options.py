@@ -30,10 +30,7 @@ class Asked(Chosen):
     """The values of the options; each command has those that apply to it."""
 
     ids: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[ID]...", help="Row numbers or redelivery ids.", show_default=False
-        ),
+        list[str] | None, typer.Argument(metavar="[ID]...", help="Row numbers or redelivery ids.")
     ] = None
     ids_from: Annotated[
         Path | None,
@@ -41,7 +38,6 @@ class Asked(Chosen):
             "--ids-from",
             metavar="FILE",
             help="CSV or Parquet with a column redelivery_id: the messages of these ids.",
-            show_default=False,
         ),
     ] = None
     one_per_message_id: Annotated[
@@ -60,17 +56,10 @@ class Asked(Chosen):
             min=1,
             max=IDS_MAX,
             help="Exactly N of the selected messages, the oldest first.",
-            show_default=False,
         ),
     ] = None
     to: Annotated[
-        str,
-        typer.Option(
-            "--to",
-            metavar="NAME",
-            help="Destination, such as queue://orders.fixed.",
-            show_default=False,
-        ),
+        str, typer.Option("--to", metavar="NAME", help="Destination, such as queue://orders.fixed.")
     ] = ""
     properties: FilterProperty = None
     contains: FilterContains = ""
@@ -91,14 +80,10 @@ class Asked(Chosen):
             metavar="TIME",
             help="The running service does it, not before 06:00 (the next one, UTC) or "
             "2026-11-01T06:00:00+01:00.",
-            show_default=False,
         ),
     ] = None
     pace: Annotated[
-        float | None,
-        typer.Option(
-            "--pace", metavar="N", help="Maximum messages per second.", show_default=False
-        ),
+        float | None, typer.Option("--pace", metavar="N", help="Maximum messages per second.")
     ] = None
     probe: Annotated[
         int | None,
@@ -108,7 +93,6 @@ class Asked(Chosen):
             min=1,
             max=INT_MAX,
             help="Send this number first; continue if few of them come back.",
-            show_default=False,
         ),
     ] = None
     ramp: Annotated[
@@ -127,7 +111,6 @@ class Asked(Chosen):
             min=0.0,
             max=1.0,
             help="Stop when more than this share comes back, such as 0.1.",
-            show_default=False,
         ),
     ] = None
     window: Annotated[
@@ -136,7 +119,6 @@ class Asked(Chosen):
             "--window",
             metavar="TIME",
             help="Time after a send in which a message may come back [default: 60s].",
-            show_default=False,
         ),
     ] = None
     careful: Annotated[

@@ -28,7 +28,6 @@ def causes(
             metavar="TIME",
             help="Groups whose first death is at or after this time are new. Default: the last 7 "
             "days, or the latter half of a shorter history.",
-            show_default=False,
         ),
     ] = None,
     days_before: Annotated[

@@ -14,7 +14,6 @@ Table = Annotated[
         "--table",
         metavar="PATH",
         help="The table, created if missing: Parquet, a folder for each UTC day.",
-        show_default=False,
     ),
 ]
 
@@ -27,7 +26,6 @@ def ingest(
             metavar="PATH",
             help="A journal: folder, or URL of an object store. May be repeated; a stream in "
             "several of them is read once.",
-            show_default=False,
         ),
     ],
     table: Table,
@@ -37,7 +35,6 @@ def ingest(
             "--checkpoint",
             metavar="PATH",
             help="Folder of the read positions; belongs to the table permanently.",
-            show_default=False,
         ),
     ],
     continuous: Annotated[

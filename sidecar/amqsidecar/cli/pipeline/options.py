@@ -18,7 +18,6 @@ Events = Annotated[
         "--events",
         metavar="PATH",
         help="The history: a table that `ingest` has made, or a journal itself.",
-        show_default=False,
     ),
 ]
 OutputFolder = Annotated[
@@ -27,7 +26,6 @@ OutputFolder = Annotated[
         "--output-folder",
         metavar="PATH",
         help="Folder for tables and `report.html`; results of an earlier run are replaced.",
-        show_default=False,
     ),
 ]
 Master = Annotated[
@@ -37,17 +35,11 @@ Master = Annotated[
         metavar="URL",
         help="Spark's master, such as spark://host:7077; otherwise that of spark-submit, else "
         "all processors of this machine.",
-        show_default=False,
     ),
 ]
 SparkConf = Annotated[
     list[str] | None,
-    typer.Option(
-        "--conf",
-        metavar="KEY=VALUE",
-        help="A Spark setting. May be repeated.",
-        show_default=False,
-    ),
+    typer.Option("--conf", metavar="KEY=VALUE", help="A Spark setting. May be repeated."),
 ]
 Since = Annotated[
     str | None,
@@ -56,7 +48,6 @@ Since = Annotated[
         metavar="TIME",
         help="Only messages that were first taken at or after this time, such as "
         "2026-11-01 or 2026-11-01T08:00:00Z (UTC where no zone is given).",
-        show_default=False,
     ),
 ]
 Until = Annotated[
@@ -66,7 +57,6 @@ Until = Annotated[
         metavar="TIME",
         help="The end of the observation: events at or after this time don't count. Default: the "
         "latest event of the history.",
-        show_default=False,
     ),
 ]
 Horizon = Annotated[
@@ -86,7 +76,6 @@ Markers = Annotated[
         metavar="PATH",
         help="CSV file of rollouts and incidents for the report, lines of `time,text` such as "
         "`2026-11-03T10:00:00Z,rollout 4.2`.",
-        show_default=False,
     ),
 ]
 

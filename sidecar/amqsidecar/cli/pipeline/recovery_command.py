@@ -40,7 +40,6 @@ def recovery(
         typer.Option(
             metavar="PATH",
             help="Folder of what is kept for the next run, which reads only what is new.",
-            show_default=False,
         ),
     ] = None,
     horizon: Horizon = "1h",
@@ -63,7 +62,6 @@ def recovery(
         typer.Option(
             metavar="FILE",
             help="Output of `amqsidecar groups --output json`, for the owners of groups.",
-            show_default=False,
         ),
     ] = None,
     markers: Markers = None,

@@ -28,7 +28,6 @@ def whatif(
             metavar="[NAME=]FILE",
             help="A policy to play: activemq.xml, broker.xml or YAML. May be repeated; the "
             "proposal changes the first policy, so give the policy of today first.",
-            show_default=False,
         ),
     ],
     since: Since = None,
