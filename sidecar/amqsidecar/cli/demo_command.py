@@ -32,8 +32,7 @@ def demo(
     kind: Annotated[
         BrokerKind | None,
         typer.Option(
-            "--kind",
-            help="The broker product; default: that of --broker or --broker-home, else Artemis.",
+            help="The broker product; default: that of --broker or --broker-home, else Artemis."
         ),
     ] = None,
     broker_home: Annotated[
@@ -47,7 +46,6 @@ def demo(
     broker: Annotated[
         str | None,
         typer.Option(
-            "--broker",
             metavar="URL",
             help="Use a running broker, such as artemis://user@localhost:61616 or "
             "openwire://user@localhost:61616. Its dead-letter queue must be empty and unused by "

@@ -26,7 +26,7 @@ def import_(
         ),
     ] = None,
     to: Annotated[
-        Path | None, typer.Option("--to", help="File to write; default: standard output.")
+        Path | None, typer.Option(help="File to write; default: standard output.")
     ] = None,
     config_file: ConfigFile = None,
     sets: Sets = None,

@@ -57,8 +57,7 @@ def init(
     kind: Annotated[
         BrokerKind | None,
         typer.Option(
-            "--kind",
-            help="The broker product; default: Classic for openwire://, Artemis for artemis://.",
+            help="The broker product; default: Classic for openwire://, Artemis for artemis://."
         ),
     ] = None,
     store: Annotated[
@@ -71,9 +70,8 @@ def init(
     mode: Annotated[
         RedeliveryMode | None,
         typer.Option(
-            "--mode",
             help="automatic: dead letters are redelivered by the rules. manual: they stay in their "
-            "queues until a person acts. Default: automatic; a terminal asks, and proposes manual.",
+            "queues until a person acts. Default: automatic; a terminal asks, and proposes manual."
         ),
     ] = None,
     password_file: Annotated[

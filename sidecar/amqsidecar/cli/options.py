@@ -111,23 +111,19 @@ class Chosen:
     """The messages that the options select."""
 
     destination: FilterDestination = None
-    state: Annotated[RowState | None, typer.Option("--state", help="Only this state.")] = None
+    state: Annotated[RowState | None, typer.Option(help="Only this state.")] = None
     cause: Annotated[
         str | None,
-        typer.Option(
-            "--cause", metavar="TEXT", help="Only messages whose cause contains this text."
-        ),
+        typer.Option(metavar="TEXT", help="Only messages whose cause contains this text."),
     ] = None
     cause_group: FilterGroup = None
     group: FilterNumber = None
     source: Annotated[
-        str | None,
-        typer.Option("--source", metavar="NAME", help="Only messages from this dead-letter queue."),
+        str | None, typer.Option(metavar="NAME", help="Only messages from this dead-letter queue.")
     ] = None
     older_than: Annotated[
         str | None,
         typer.Option(
-            "--older-than",
             metavar="TIME",
             help="Only messages taken from the broker longer ago, such as 90s, 15m, 2h or 3d.",
         ),
@@ -135,7 +131,6 @@ class Chosen:
     newer_than: Annotated[
         str | None,
         typer.Option(
-            "--newer-than",
             metavar="TIME",
             help="Only messages taken from the broker within this time, such as 90s, 15m, 2h or "
             "3d.",
@@ -150,7 +145,6 @@ class Chosen:
     count_at_least: Annotated[
         int | None,
         typer.Option(
-            "--count-at-least",
             metavar="N",
             min=0,
             max=INT_MAX,

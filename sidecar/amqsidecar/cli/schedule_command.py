@@ -29,7 +29,6 @@ def move(
     to: Annotated[
         str,
         typer.Option(
-            "--to",
             metavar="URL",
             help="The new store, as `store.url`: a file that does not exist, or an empty database.",
         ),

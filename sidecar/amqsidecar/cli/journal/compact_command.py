@@ -16,13 +16,7 @@ def compact(
     path: JournalPath = None,
     max_events: Annotated[
         int,
-        typer.Option(
-            "--max-events",
-            metavar="COUNT",
-            min=1,
-            max=INT_MAX,
-            help="Maximum events of a merged file.",
-        ),
+        typer.Option(metavar="COUNT", min=1, max=INT_MAX, help="Maximum events of a merged file."),
     ] = 1_000_000,
     output: Output = OutputFormat.TEXT,
 ) -> None:

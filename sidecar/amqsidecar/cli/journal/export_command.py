@@ -40,20 +40,16 @@ def export(
     since: Annotated[
         str | None,
         typer.Option(
-            "--since",
             metavar="TIME",
             help="Only events at or after this time, such as 2026-11-01 or 2026-11-01T08:00:00Z "
             "(UTC where no zone is given).",
         ),
     ] = None,
     until: Annotated[
-        str | None, typer.Option("--until", metavar="TIME", help="Only events before this time.")
+        str | None, typer.Option(metavar="TIME", help="Only events before this time.")
     ] = None,
     output_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--output-file", metavar="FILE", help="Where to write; standard output otherwise."
-        ),
+        Path | None, typer.Option(metavar="FILE", help="Where to write; standard output otherwise.")
     ] = None,
 ) -> None:
     """Write events as JSON lines, CSV or one Parquet file.

@@ -35,7 +35,6 @@ class Asked(Chosen):
     ids_from: Annotated[
         Path | None,
         typer.Option(
-            "--ids-from",
             metavar="FILE",
             help="CSV or Parquet with a column redelivery_id: the messages of these ids.",
         ),
@@ -51,7 +50,6 @@ class Asked(Chosen):
     limit: Annotated[
         int | None,
         typer.Option(
-            "--limit",
             metavar="N",
             min=1,
             max=IDS_MAX,
@@ -59,7 +57,7 @@ class Asked(Chosen):
         ),
     ] = None
     to: Annotated[
-        str, typer.Option("--to", metavar="NAME", help="Destination, such as queue://orders.fixed.")
+        str, typer.Option(metavar="NAME", help="Destination, such as queue://orders.fixed.")
     ] = ""
     properties: FilterProperty = None
     contains: FilterContains = ""
@@ -83,12 +81,11 @@ class Asked(Chosen):
         ),
     ] = None
     pace: Annotated[
-        float | None, typer.Option("--pace", metavar="N", help="Maximum messages per second.")
+        float | None, typer.Option(metavar="N", help="Maximum messages per second.")
     ] = None
     probe: Annotated[
         int | None,
         typer.Option(
-            "--probe",
             metavar="N",
             min=1,
             max=INT_MAX,
@@ -106,7 +103,6 @@ class Asked(Chosen):
     stop_share: Annotated[
         float | None,
         typer.Option(
-            "--stop-share",
             metavar="SHARE",
             min=0.0,
             max=1.0,
@@ -116,7 +112,6 @@ class Asked(Chosen):
     window: Annotated[
         str | None,
         typer.Option(
-            "--window",
             metavar="TIME",
             help="Time after a send in which a message may come back [default: 60s].",
         ),

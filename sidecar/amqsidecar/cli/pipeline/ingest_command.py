@@ -22,7 +22,6 @@ def ingest(
     journal: Annotated[
         list[str],
         typer.Option(
-            "--journal",
             metavar="PATH",
             help="A journal: folder, or URL of an object store. May be repeated; a stream in "
             "several of them is read once.",
@@ -32,9 +31,7 @@ def ingest(
     checkpoint: Annotated[
         str,
         typer.Option(
-            "--checkpoint",
-            metavar="PATH",
-            help="Folder of the read positions; belongs to the table permanently.",
+            metavar="PATH", help="Folder of the read positions; belongs to the table permanently."
         ),
     ],
     continuous: Annotated[

@@ -24,7 +24,6 @@ def whatif(
     policy: Annotated[
         list[str],
         typer.Option(
-            "--policy",
             metavar="[NAME=]FILE",
             help="A policy to play: activemq.xml, broker.xml or YAML. May be repeated; the "
             "proposal changes the first policy, so give the policy of today first.",
