@@ -119,14 +119,12 @@ def endpoints(queries: StoreQueries) -> list[ApiEndpoint]:
         *Noting(queries).endpoints(),
         *Exporting(queries).endpoints(),
         ApiEndpoint(
-            method="GET",
             path="/events",
             summary="Counters as server-sent events, whenever they change.",
             run=events,
             media_type="text/event-stream",
         ),
         ApiEndpoint(
-            method="GET",
             path="/openapi.json",
             summary="This document.",
             run=openapi,

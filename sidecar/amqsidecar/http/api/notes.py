@@ -62,7 +62,6 @@ class Noting:
         """Return its part of the table."""
         return [
             ApiEndpoint(
-                method="GET",
                 path="/notes",
                 summary="Notes on a group, the latest first.",
                 run=self._notes,

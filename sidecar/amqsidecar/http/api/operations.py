@@ -149,7 +149,6 @@ class ActionEndpoints:
         ]
         return [
             ApiEndpoint(
-                method="GET",
                 path="/preview",
                 summary="Preview of an action.",
                 run=self._preview_operation,
@@ -158,7 +157,6 @@ class ActionEndpoints:
                 problems={409: "Nothing may be sent to the target."},
             ),
             ApiEndpoint(
-                method="GET",
                 path="/operations",
                 summary="Operations, the newest first.",
                 run=self._operations,
@@ -176,14 +174,12 @@ class ActionEndpoints:
                 problems={409: "The count differs too much from the expected one."},
             ),
             ApiEndpoint(
-                method="GET",
                 path="/operations/{number}",
                 summary="One operation and the outcomes of its messages so far.",
                 run=self._operation,
                 answer=OperationAnswer,
             ),
             ApiEndpoint(
-                method="GET",
                 path="/operations/{number}/members",
                 summary="Messages that an operation changed, each with its outcome and evidence.",
                 run=self._members,

@@ -67,14 +67,12 @@ class Ruling:
         """Return its part of the table."""
         return [
             ApiEndpoint(
-                method="GET",
                 path="/policies",
                 summary="The rules that apply to each origin.",
                 run=self._policies,
                 answer=PolicyView,
             ),
             ApiEndpoint(
-                method="GET",
                 path="/policies/explain",
                 summary="The rules' decisions on a dead letter: now and at later deaths.",
                 run=self._explain,
