@@ -16,6 +16,7 @@ from statistics import median
 from typing import NamedTuple
 
 from bench import decisions, lateness, moving, proxying, whole_cycle
+from bench.incident import bench_incident, incident_broker
 from support.brokers.real import FULL_SPEED, ArtemisBroker, Broker, ClassicBroker
 from support.jms.process import LONG_RUN, shared_process
 from support.machine.processes import run_program
@@ -192,18 +193,20 @@ def _whole_cycle(run: _Run) -> Iterator[Row]:
 
 
 def _incident(run: _Run) -> Iterator[Row]:
-    """Very many deaths as fast as consumers reject, while another consumer takes them back."""
-    if not run.is_classic:
+    """Very many deaths as fast as consumers reject, while they take back what returns."""
+    if run.wire is not None:
         return
     count, delay_ms = run.count(50_000), INCIDENT_DELAY_MS
-    with BROKERS[run.name]() as broker:
-        whole_cycle.bench_sidecar(broker, run.folder, 500, delay_ms)
-        ours = whole_cycle.bench_sidecar(broker, run.folder, count, delay_ms).late
-    with whole_cycle.plugin_broker(broker.version, delay_ms) as plugin:
-        whole_cycle.bench_plugin(plugin, 500, delay_ms)
-        theirs = whole_cycle.bench_plugin(plugin, count, delay_ms).late
+    version = BROKERS[run.name]().version
+    spreads = []
+    for by_broker_ms, folder in ((0, run.folder), (delay_ms, None)):
+        with incident_broker(version, by_broker_ms, is_classic=run.is_classic) as broker:
+            bench_incident(broker, 500, delay_ms, folder)
+            spreads.append(bench_incident(broker, count, delay_ms, folder))
+    ours, theirs = spreads
     yield Row(
-        f"{count} deaths at once, delay {delay_ms} ms: late p50, p99, last; redeliveryPlugin",
+        f"{count} deaths at once, delay {delay_ms} ms: late p50, p99, last; "
+        f"{'redeliveryPlugin' if run.is_classic else 'redelivery-delay'}",
         run.where,
         f"{ours.p50}, {ours.p99}, {ours.max} ms",
         f"{theirs.p50}, {theirs.p99}, {theirs.max} ms",

@@ -9,13 +9,14 @@ from bench import judge_cost
 from bench.bench_journal import bench_journal
 from bench.dead_letters import dead_letters
 from bench.decisions import KINDS, bench_decisions
+from bench.incident import bench_incident, incident_broker
 from bench.lateness import bench_lateness
 from bench.moving import bench_moving
 from bench.proxying import bench_proxying
 from bench.stages import OWN_PROGRAM, bench_stages
 from bench.whole_cycle import bench_plugin, bench_sidecar, plugin_broker
 from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
-from support.versions import CLASSIC_5, CLASSIC_6
+from support.versions import ARTEMIS, CLASSIC_5, CLASSIC_6
 
 MAKE: dict[str, Callable[[], Broker]] = {
     "artemis": ArtemisBroker,
@@ -82,10 +83,22 @@ def test_all_rejected_messages_come_back(own_broker: Broker, tmp_path: Path) -> 
     """Through the sidecar, and through the plugin where there is one."""
     ours = bench_sidecar(own_broker, tmp_path, 200)
     assert ours.whole > 0
-    assert ours.late.p50 <= ours.late.max
     if own_broker.version == CLASSIC_6:
         with plugin_broker(own_broker.version) as broker:
             assert bench_plugin(broker, 200).whole > 0
+
+
+@pytest.mark.proof
+@pytest.mark.broker
+@pytest.mark.parametrize(("version", "is_classic"), [(ARTEMIS, False), (CLASSIC_6, True)])
+@pytest.mark.parametrize("by_broker_ms", [0, 1_000])
+def test_all_messages_of_an_incident_come_back(
+    version: str, is_classic: bool, by_broker_ms: int, tmp_path: Path
+) -> None:
+    """Through the sidecar, and by the broker alone."""
+    with incident_broker(version, by_broker_ms, is_classic=is_classic) as broker:
+        late = bench_incident(broker, 80, 1_000, None if by_broker_ms else tmp_path)
+    assert -1_000 < late.p50 <= late.max
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -9,12 +9,10 @@ import itertools
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 from bench.dead_letters import BODY_BYTES, application_peer
-from bench.lateness import Spread
 from bench.sidecar_watch import measured_sidecar
 from support.brokers.real import FULL_SPEED, Broker, ClassicBroker
 from support.jms.peer import JmsPeer
@@ -33,13 +31,10 @@ class WholeCycle(NamedTuple):
         whole: from the first reject to the last redelivery, the delay subtracted.
         sends: from the last reject, or the end of the delay if that is later, to the last
             redelivery, counting what came back in that time.
-        late: milliseconds beyond the delay: when a share of all was back, less when that share
-            was rejected, as if rejects came evenly.
     """
 
     whole: float
     sends: float
-    late: Spread
 
 
 def plugin_broker(version: str, delay_ms: int = DELAY_MS) -> ClassicBroker:
@@ -59,20 +54,20 @@ def plugin_broker(version: str, delay_ms: int = DELAY_MS) -> ClassicBroker:
     )
 
 
-def bench_plugin(broker: Broker, count: int, delay_ms: int = DELAY_MS) -> WholeCycle:
-    return _reject_and_take_back(application_peer(broker), count, delay_ms)
+def bench_plugin(broker: Broker, count: int) -> WholeCycle:
+    return _reject_and_take_back(application_peer(broker), count)
 
 
-def bench_sidecar(broker: Broker, folder: Path, count: int, delay_ms: int = DELAY_MS) -> WholeCycle:
+def bench_sidecar(broker: Broker, folder: Path, count: int) -> WholeCycle:
     run = folder / f"whole-{next(_numbers)}"
-    with measured_sidecar(run, broker, delay_ms=delay_ms) as sidecar:
+    with measured_sidecar(run, broker, delay_ms=DELAY_MS) as sidecar:
         sidecar.start()
-        result = _reject_and_take_back(application_peer(broker), count, delay_ms)
+        result = _reject_and_take_back(application_peer(broker), count)
         sidecar.stop()
     return result
 
 
-def _reject_and_take_back(peer: JmsPeer, count: int, delay_ms: int) -> WholeCycle:
+def _reject_and_take_back(peer: JmsPeer, count: int) -> WholeCycle:
     queue = f"bench.whole.{next(_numbers)}"
     peer.fill(queue, count, size=BODY_BYTES)
     back = _TakeBack(peer, queue, count)
@@ -86,19 +81,11 @@ def _reject_and_take_back(peer: JmsPeer, count: int, delay_ms: int) -> WholeCycl
             rejecting.result()
     rejected_s = time.monotonic()
     back.join()
-    delay_s = delay_ms / 1000
+    delay_s = DELAY_MS / 1000
     whole_s = back.ended_s - began_s - delay_s
     phase_s = max(rejected_s, began_s + delay_s)
     before = back.count_until(phase_s)
-    parts = [percent / 100 for percent in range(1, 101)]
-    due_s = [began_s + (rejected_s - began_s) * part + delay_s for part in parts]
-    back_s = [back.reached_s(count * part) for part in parts]
-    late_ms = [int(1000 * (at_s - due)) for at_s, due in zip(back_s, due_s, strict=True)]
-    return WholeCycle(
-        count / whole_s,
-        (count - before) / max(back.ended_s - phase_s, 1e-3),
-        Spread.of(late_ms),
-    )
+    return WholeCycle(count / whole_s, (count - before) / max(back.ended_s - phase_s, 1e-3))
 
 
 def _reject(peer: JmsPeer, queue: str, count: int) -> None:
@@ -139,10 +126,3 @@ class _TakeBack(threading.Thread):
 
     def count_until(self, at_s: float) -> int:
         return max((total for seen_s, total in self._seen if seen_s <= at_s), default=0)
-
-    def reached_s(self, count: float) -> float:
-        """Return when this many were back, by the rate between two looks."""
-        for (from_s, before), (until_s, total) in pairwise(self._seen):
-            if total >= count:
-                return from_s + (until_s - from_s) * (count - before) / (total - before)
-        raise AssertionError(f"fewer than {count} messages came back")

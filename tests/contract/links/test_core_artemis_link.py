@@ -165,6 +165,29 @@ def test_a_send_that_can_not_be_put_leaves_in_hand_what_is_in_hand(
     await_depth(harness, harness.intake().destination.name, 10)
 
 
+def test_the_next_try_finds_the_sends_that_were_refused_without_an_answer_of_their_own(
+    harness: CoreArtemisHarness,
+) -> None:
+    """The address becomes full on the way, and the last send to it says so for all."""
+    full = queue(f"{harness.prefix}.full")
+    harness.set_address(full.name, maxSizeBytes=100_000, addressFullMessagePolicy="FAIL")
+    with closing(owner(harness, "one")) as link:
+        origin = queue(f"{harness.prefix}.orders")
+        harness.put_dead_letters(origin.name, 1, size_bytes=30_000)
+        found = gather(link, 1)
+        taken = resend(found[0], destination=origin)
+        sends = [msgspec.structs.replace(taken, destination=full)] * 4 + [taken]
+        with pytest.raises(SendsRefused) as error:
+            link.commit_cycle(found, sends, 1)
+        assert list(error.value.refusals) == [0, 1, 2, 3]
+        with pytest.raises(SendsRefused) as error:
+            link.commit_cycle(found, sends, 1)
+        assert list(error.value.refusals) in ([1, 2, 3], [2, 3], [3])
+        link.commit_cycle(found, [taken], 1)
+    await_depth(harness, origin.name, 1)
+    assert harness.depth(full.name) == 0
+
+
 def test_what_another_sidecar_gets_of_an_undone_transaction_is_missed_at_once(
     harness: CoreArtemisHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -337,7 +337,12 @@ class CoreSession:
         self.wire.put_fields(self._channel, message_packets.SEND_MESSAGE, fields)
         return number
 
-    def ask_send_encoded(self, *message: bytes) -> int:
+    def send_encoded(self, message: Sequence[bytes]) -> None:
+        """Do what `send` does, with a message as `encode_message` writes it, in pieces."""
+        tail = message_packets.UNANSWERED
+        self.wire.put_fields(self._channel, message_packets.SEND_MESSAGE, *message, tail)
+
+    def ask_send_encoded(self, message: Sequence[bytes]) -> int:
         """Do what `ask_send` does, with a message as `encode_message` writes it, in pieces."""
         self.is_begun = True
         number = self._ask_number()

@@ -94,8 +94,8 @@ class CoreTargets:
     def are_gone(self, targets: Mapping[Destination, str]) -> dict[Destination, str]:
         """Return why some targets have lost their queue.
 
-        Call it when all sends of a transaction were answered: what was sent to a queue that is
-        there before and after was not dropped.
+        Call it when all sends of a transaction were put: what was sent to a queue that is there
+        before and after was not dropped.
         """
         gone: dict[Destination, str] = {}
         names = [target.partition("::")[0] for target in targets.values()]

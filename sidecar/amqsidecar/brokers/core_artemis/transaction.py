@@ -1,10 +1,12 @@
-"""One transaction over Core: sends, each answered, then acknowledgements, then the commit.
+"""One transaction over Core: sends, then acknowledgements, then the commit.
 
-Why answers: a send that fails without one makes the commit fail, and does not say which it was.
-Why acknowledgements come later: each transaction that fails with them in it counts as a failed
-delivery. A session has one transaction, and undoing it gives back all that is in hand, uncounted,
-so that intake and token expect it once more. Another sidecar may get it then; so what is known to
-be refused is found out before anything is sent, and nothing has to be undone.
+Why answers, of the last send to each destination: what a destination refuses, it refuses there.
+Another send that fails makes the commit fail, which does not say which it was: so each is answered
+for a while after a failure. Why acknowledgements come later: each transaction that fails with them
+in it counts as a failed delivery. A session has one transaction, and undoing it gives back all that
+is in hand, uncounted, so that intake and token expect it once more. Another sidecar may get it
+then; so what is known to be refused is found out before anything is sent, and nothing has to be
+undone.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -28,6 +30,9 @@ from amqsidecar.errors import CommitRefused, LinkLost, SendsRefused, Undecodable
 from amqsidecar.formats.core.message import CoreMessage, decode_headers
 from amqsidecar.formats.core_artemis_message import make_resend
 from amqsidecar.model.destination import Destination
+
+_ASKS_EACH_S = 60.0
+"""How long each send is answered after a transaction failed."""
 
 
 class CoreTools(NamedTuple):
@@ -79,11 +84,17 @@ class CoreMoves:
         self._tools = tools
         self.ahead = SendsAhead(self._start, self._undo_sends, tools.watch)
         self._begin_next: Callable[[], None] = begin_nothing
+        self._asks_each_until_s = 0.0
+        self._asks_each = False
+
+    def _now_s(self) -> float:
+        return self._tools.session.wire.clock.monotonic_s()
 
     def while_committing(self, begin_next: Callable[[], None]) -> None:
         self._begin_next = begin_next
 
     def _start(self, sends: Sequence[Resend]) -> _Begun:
+        self._asks_each = self._now_s() < self._asks_each_until_s
         with self._clean_or_lost():
             return self._put_sends(sends)
 
@@ -134,12 +145,16 @@ class CoreMoves:
         if begun.refusals:
             return begun
         session = self._tools.session
+        last = {sends[index].destination: index for index, _ in made}
         for index, (body, headers, is_large, body_bytes) in made:
             if is_large:
                 message = decode_headers(headers)
                 number = session.ask_send_large(message, BytesIO(body), body_bytes)
+            elif self._asks_each or last[sends[index].destination] == index:
+                number = session.ask_send_encoded((body, headers))
             else:
-                number = session.ask_send_encoded(body, headers)
+                session.send_encoded((body, headers))
+                continue
             begun.numbers[number] = index
         self._tools.session.wire.flush()
         return begun
@@ -172,6 +187,7 @@ class CoreMoves:
             if refused is not None and not begun.refusals:
                 self._undo()
         if refused is not None:
+            self._asks_each_until_s = self._now_s() + _ASKS_EACH_S
             raise refused
 
     def _finish_sends(
@@ -182,16 +198,25 @@ class CoreMoves:
             return SendsRefused(begun.refusals)
         session = self._tools.session
         numbers = [*begun.numbers]
-        answers = session.answers([*numbers, *map(session.ask_send, tokens)])
-        refusals: dict[int, str] = {}
-        for number, answer in zip(numbers, answers, strict=False):
-            if answer is not None:
-                refusals[begun.numbers[number]] = str(answer)
-        if not refusals and begun.targets:
-            gone = self._tools.targets.are_gone(begun.targets)
-            for index, resend in enumerate(begun.sends):
-                if resend.destination in gone:
-                    refusals[index] = gone[resend.destination]
+        asked = [*numbers, *map(session.ask_send, tokens)]
+        # Why before the answers: the broker does one after the other, and there is one wait less.
+        gone = self._tools.targets.are_gone(begun.targets) if begun.targets else {}
+        answers = session.answers(asked)
+        refusals = {
+            begun.numbers[number]: str(answer)
+            for number, answer in zip(numbers, answers, strict=False)
+            if answer is not None
+        }
+        if not (refusals and self._asks_each):
+            # Why all to it: others had no answer of their own.
+            refusing = {
+                begun.sends[at].destination: words for at, words in refusals.items()
+            } or gone
+            refusals = {
+                index: refusing[resend.destination]
+                for index, resend in enumerate(begun.sends if refusing else ())
+                if resend.destination in refusing
+            }
         refusals = refusals or dict(self.ahead.misrouted())
         if refusals:
             return SendsRefused(refusals)

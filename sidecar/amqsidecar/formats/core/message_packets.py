@@ -114,7 +114,7 @@ class ReceiveMessage(NamedTuple):
     delivery_count: Int
 
 
-_UNANSWERED = _SEND_TAIL.pack(0, 0, NO_PRODUCER)
+UNANSWERED = _SEND_TAIL.pack(0, 0, NO_PRODUCER)
 
 
 def decode_received(fields: bytes) -> ReceiveMessage:
@@ -136,7 +136,7 @@ def message_of_received(fields: bytes) -> bytes:
 
 def encode_unanswered(message: CoreMessage) -> bytes:
     """Encode a `SendMessage` that asks for no answer as `encode` does, in half the time."""
-    return encode_message(message, _UNANSWERED)
+    return encode_message(message, UNANSWERED)
 
 
 def encode_asked(message: CoreMessage, correlation_id: int) -> bytes:
