@@ -47,7 +47,7 @@ from amqsidecar.formats.core.message import (
     header_places,
     layout_of,
     properties_head,
-    read_core_property,
+    read_core_value,
 )
 from amqsidecar.formats.core.primitives import CoreProtocolError, decode_simple_text, simple_string
 from amqsidecar.formats.redelivery_mark import MARKS, check_of, life_of, marks_of, original_id
@@ -180,7 +180,7 @@ class CoreProperties:
             return None
         _, _, value, end = entry
         try:
-            return read_core_property(self._encoded, value, end).value
+            return read_core_value(self._encoded, value, end)
         except ValueError as cause:
             raise UndecodableMessage(str(cause)) from None
 
@@ -337,7 +337,7 @@ def _remembered_origin(address: bytes, queue: bytes, routing_type: bytes) -> Ori
 def _plain(encoded: bytes) -> CoreValue:
     """Return a value of its type and bytes; None = there is none."""
     try:
-        return read_core_property(encoded, 1, len(encoded)).value if encoded else None
+        return read_core_value(encoded, 1, len(encoded)) if encoded else None
     except ValueError as cause:
         raise UndecodableMessage(str(cause)) from None
 
