@@ -24,7 +24,12 @@ from amqsidecar.brokers.openwire.consumers import (
 )
 from amqsidecar.clock import SystemClock
 from amqsidecar.formats import openwire_codec as codec
-from amqsidecar.formats.core.message import CoreProperty, CorePropertyType, edit_properties
+from amqsidecar.formats.core.message import (
+    CoreProperty,
+    CorePropertyType,
+    edit_properties,
+    encode_message,
+)
 from amqsidecar.formats.openwire_dead_letter import read_dead_letter
 from amqsidecar.formats.openwire_message import OpenWireResendEncoder
 from amqsidecar.model.destination import queue
@@ -149,7 +154,7 @@ def _move(session: CoreSession, deliveries: list[CoreDelivery], target: str) -> 
         message = delivery.message
         duplicate = CoreProperty(CorePropertyType.STRING, f"bare-{message.message_id}")
         properties = edit_properties(message.properties, {"_AMQ_DUPL_ID": duplicate})
-        session.send(message._replace(address=target, properties=properties))
+        session.send(encode_message(message._replace(address=target, properties=properties)))
         session.give_back(delivery)
     session.acknowledge(deliveries[-1])
     session.commit()

@@ -170,7 +170,8 @@ def test_the_next_try_finds_the_sends_that_were_refused_without_an_answer_of_the
 ) -> None:
     """The address becomes full on the way, and the last send to it says so for all."""
     full = queue(f"{harness.prefix}.full")
-    harness.set_address(full.name, maxSizeBytes=100_000, addressFullMessagePolicy="FAIL")
+    limits = {"maxSizeBytes": 100_000, "pageSizeBytes": 50_000}
+    harness.set_address(full.name, addressFullMessagePolicy="FAIL", **limits)
     with closing(owner(harness, "one")) as link:
         origin = queue(f"{harness.prefix}.orders")
         harness.put_dead_letters(origin.name, 1, size_bytes=30_000)

@@ -29,6 +29,7 @@ from amqsidecar.formats.core.message import (
     CoreMessage,
     CoreProperty,
     CorePropertyType,
+    encode_message,
     new_message,
     read_core_properties,
 )
@@ -106,7 +107,7 @@ def new_queue(session: CoreSession, name: str) -> str:
 
 def fill(session: CoreSession, queue: str, count: int, size_bytes: int = 10) -> None:
     for at in range(count):
-        session.send(make(queue, bytes(size_bytes), n=number(at)))
+        session.send(encode_message(make(queue, bytes(size_bytes), n=number(at))))
     session.commit()
 
 
@@ -242,7 +243,7 @@ def test_what_is_rolled_back_comes_again_and_was_not_sent(
     for _ in range(8):
         found = receive(connection, session, 15)
         assert numbers(found) == list(range(15))
-        session.send(make(target))
+        session.send(encode_message(make(target)))
         session.acknowledge(found[-1])
         session.rollback()
     await_counts(session, {queue: 100, target: 0})
@@ -260,8 +261,8 @@ def test_a_duplicate_id_refuses_the_commit_and_nothing_of_it_happens(
     session.start()
     first, second = receive(connection, session, 2)
     for delivery, refusal in ((first, None), (second, DUPLICATE_ID)):
-        session.send(make(target, b"", **{DUPLICATE_PROPERTY: text(unique)}))
-        session.send(make(target))
+        session.send(encode_message(make(target, b"", **{DUPLICATE_PROPERTY: text(unique)})))
+        session.send(encode_message(make(target)))
         session.acknowledge(delivery)
         if refusal is None:
             session.commit()
@@ -354,7 +355,7 @@ def test_a_large_message_of_a_jms_client_is_moved_unaltered(
     for delivery in receive(connection, session, len(sent)):
         message = delivery.message._replace(address=target)
         if delivery.large_body is None:
-            session.send(message)
+            session.send(encode_message(message))
         else:
             larges += 1
             session.ask_send_large(message, delivery.large_body)
@@ -394,7 +395,7 @@ def test_a_full_address_that_blocks_has_room_again_when_it_is_emptied(
     queue = new_queue(session, f"block.{unique}")
     sent = 0
     while session.rooms.take(queue, 30_000, timeout_s=3):
-        session.send(make(queue, bytes(30_000), n=number(sent)))
+        session.send(encode_message(make(queue, bytes(30_000), n=number(sent))))
         session.commit()
         sent += 1
         assert sent < 100

@@ -5,7 +5,7 @@ from hypothesis import given
 
 from amqsidecar.formats.core import message_packets, packets
 from amqsidecar.formats.core.framing import frame, frame_bytes
-from amqsidecar.formats.core.message import CoreMessage
+from amqsidecar.formats.core.message import CoreMessage, encode_message
 from amqsidecar.formats.core.packet_format import CorePacket
 from amqsidecar.formats.core.packets import FORMATS, code_of, decode, encode
 from amqsidecar.formats.core.primitives import STRING, Connector, CoreProtocolError, CoreReader
@@ -45,7 +45,7 @@ def test_what_a_newer_broker_appends_is_ignored(packet: CorePacket) -> None:
 @given(messages())
 def test_the_short_ways_are_the_long_ones(message: CoreMessage) -> None:
     sent = message_packets.SendMessage(message, False, 0, message_packets.NO_PRODUCER)
-    assert message_packets.encode_unanswered(message) == encode(sent)
+    assert encode_message(message) + message_packets.UNANSWERED == encode(sent)
     received = message_packets.ReceiveMessage(message, 3, 1)
     assert message_packets.decode_received(encode(received)) == received
 

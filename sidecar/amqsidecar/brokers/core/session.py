@@ -12,7 +12,7 @@ from amqsidecar.brokers.core.consumers import CoreDelivery, SessionConsumer
 from amqsidecar.brokers.core.refusal import ADDRESS_FULL, CoreRefused
 from amqsidecar.clock import Clock
 from amqsidecar.formats.core import framing, message_packets, packets
-from amqsidecar.formats.core.message import PIECE_BYTES, CoreMessage
+from amqsidecar.formats.core.message import PIECE_BYTES, CoreMessage, encode_message
 from amqsidecar.formats.core.packet_format import CorePacket
 from amqsidecar.formats.core.primitives import CoreProtocolError, simple_string
 
@@ -323,26 +323,17 @@ class CoreSession:
 
     # Sends and the transaction
 
-    def send(self, message: CoreMessage) -> None:
-        """Send in the transaction; a refusal for lack of permission fails the commit."""
+    def send(self, *message: bytes) -> None:
+        """Send a message as `encode_message` writes it, in pieces; a refusal fails the commit."""
         self.is_begun = True
-        fields = message_packets.encode_unanswered(message)
-        self.wire.put_fields(self._channel, message_packets.SEND_MESSAGE, fields)
-
-    def ask_send(self, message: CoreMessage) -> int:
-        """Send and ask for an answer; return its number for `answers`."""
-        self.is_begun = True
-        number = self._ask_number()
-        fields = message_packets.encode_asked(message, number)
-        self.wire.put_fields(self._channel, message_packets.SEND_MESSAGE, fields)
-        return number
-
-    def send_encoded(self, message: Sequence[bytes]) -> None:
-        """Do what `send` does, with a message as `encode_message` writes it, in pieces."""
         tail = message_packets.UNANSWERED
         self.wire.put_fields(self._channel, message_packets.SEND_MESSAGE, *message, tail)
 
-    def ask_send_encoded(self, message: Sequence[bytes]) -> int:
+    def ask_send(self, message: CoreMessage) -> int:
+        """Send and ask for an answer; return its number for `answers`."""
+        return self.ask_send_encoded(encode_message(message))
+
+    def ask_send_encoded(self, *message: bytes) -> int:
         """Do what `ask_send` does, with a message as `encode_message` writes it, in pieces."""
         self.is_begun = True
         number = self._ask_number()

@@ -151,9 +151,9 @@ class CoreMoves:
                 message = decode_headers(headers)
                 number = session.ask_send_large(message, BytesIO(body), body_bytes)
             elif self._asks_each or last[sends[index].destination] == index:
-                number = session.ask_send_encoded((body, headers))
+                number = session.ask_send_encoded(body, headers)
             else:
-                session.send_encoded((body, headers))
+                session.send(body, headers)
                 continue
             begun.numbers[number] = index
         self._tools.session.wire.flush()

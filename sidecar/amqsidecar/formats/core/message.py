@@ -109,11 +109,11 @@ def new_message(
     )
 
 
-def encode_message(message: CoreMessage, tail: bytes = b"") -> bytes:
-    """Return a message with its body, as `SESS_SEND` carries it, and what follows it there."""
+def encode_message(message: CoreMessage) -> bytes:
+    """Return a message with its body, as `SESS_SEND` carries it."""
     body = message.body
     size = _INT.pack(_PACKET_HEAD_BYTES + len(body))
-    return b"".join((size, body, *_encoded_headers(message), tail))
+    return b"".join((size, body, *_encoded_headers(message)))
 
 
 def decode_message(data: bytes) -> CoreMessage:

@@ -134,16 +134,6 @@ def message_of_received(fields: bytes) -> bytes:
     return fields[: -_RECEIVE_TAIL.size]
 
 
-def encode_unanswered(message: CoreMessage) -> bytes:
-    """Encode a `SendMessage` that asks for no answer as `encode` does, in half the time."""
-    return encode_message(message, UNANSWERED)
-
-
-def encode_asked(message: CoreMessage, correlation_id: int) -> bytes:
-    """Encode a `SendMessage` that asks for an answer as `encode` does, in half the time."""
-    return encode_message(message, asked_tail(correlation_id))
-
-
 def asked_tail(correlation_id: int) -> bytes:
     """Return the fields after the message of a `SendMessage` that asks for an answer."""
     return _SEND_TAIL.pack(1, correlation_id, NO_PRODUCER)
