@@ -5,7 +5,7 @@ Pure: the same delivery, time and chance give the same judgement.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from typing import NamedTuple, Protocol, assert_never
 
 import msgspec
@@ -170,7 +170,7 @@ class Judge:
         delivery = self._vet(delivery)
         provenance = delivery.provenance
         place = self._place_of(provenance.origin, delivery.source, provenance.problem)
-        return life_of_death(delivery.source, place.origin, provenance.number)
+        return place.life_of(provenance.number)
 
     def _vet(self, delivery: Delivery) -> Delivery:
         vet = self._readers.vet
@@ -240,14 +240,15 @@ class Judge:
             origin, problem = None, problem or f"the name of its origin {too_long}"
         if origin is None:
             problem = problem or "the message does not name its origin"
-            return _Place(None, source, problem, None, str(source), None)
+            return _Place(None, source, problem, None, str(source), None, lambda _: "")
         origin = self._readers.true_origin(origin, source)
         problem = self.send_rules.origin_problem(origin) or problem
         # Why the source: nothing may ever be sent to such an origin.
         is_never = problem and self.send_rules.final_problem(origin) is not None
         parked_at = source if is_never else origin
         unsent = self.send_rules.redelivery_problem(origin)
-        return _Place(origin, parked_at, problem or "", unsent, str(source), str(origin))
+        life_of = cache(partial(life_of_death, source, origin))
+        return _Place(origin, parked_at, problem or "", unsent, str(source), str(origin), life_of)
 
     def _decide(
         self, delivery: Delivery, origin: Destination, received: Received
@@ -299,7 +300,7 @@ class Judge:
             redelivery_count=provenance.redelivery_count,
             message_id=kept_message_id(provenance.message_id),
             size_bytes=len(message),
-            life=life_of_death(delivery.source, origin, provenance.number),
+            life=place.life_of(provenance.number),
             persistent=provenance.persistent,
             properties=properties,
             cause_group=(
@@ -365,6 +366,7 @@ class _Place(NamedTuple):
         problem: why they are parked, whatever the rules say; "" = they are not.
         redelivery_problem: why no rule may redeliver them; None = it may.
         source_name, origin_name: canonical texts.
+        life_of: the broker's number of a death to the life that ended.
     """
 
     origin: Destination | None
@@ -373,6 +375,7 @@ class _Place(NamedTuple):
     redelivery_problem: str | None
     source_name: str
     origin_name: str | None
+    life_of: Callable[[str], str]
 
 
 _PlaceOf = Callable[[Destination | None, Destination, str | None], _Place]

@@ -75,17 +75,17 @@ class PairedJudge:
         if not isinstance(received, Received) or not received.life:
             return found
         life = received.life
-        # Why without its life: only a message that was taken stands for its twin.
-        nameless = msgspec.structs.replace(received, life="")
         if twin_of(life) in self._ended:
-            return _discarded(nameless, IS_TWIN)
+            return _discarded(received, IS_TWIN)
         if life in self._ended and life.startswith(COPY):
-            return _discarded(nameless, IS_REPEATED)
+            return _discarded(received, IS_REPEATED)
         self._ended.add(life)
         return found
 
 
 def _discarded(received: Received, rule: str) -> Judgement:
+    # Why without its life: only a message that was taken stands for its twin.
+    received = msgspec.structs.replace(received, life="")
     event = Discarded(
         at_ms=received.at_ms,
         id=received.id,
