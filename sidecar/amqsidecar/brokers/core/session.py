@@ -432,16 +432,12 @@ class CoreSession:
         # Why stop: otherwise first deliveries and redeliveries could not be told apart.
         self.is_begun = False
         self.stop()
-        self.drop_deliveries()
-        self._call(packets.Rollback(last_is_delivered=False))
-        self.start()
-
-    def drop_deliveries(self) -> None:
-        """Forget all that was handed out and not taken; its credits are given back."""
         self._drop(lambda _: True)
         for number, consumer in self._consumers.items():
             consumer.drop_large()
             self._return(number, consumer, 0)
+        self._call(packets.Rollback(last_is_delivered=False))
+        self.start()
 
     def close(self) -> None:
         """End the session; the transaction is rolled back.
@@ -455,12 +451,9 @@ class CoreSession:
 
     def release(self) -> None:
         """Close the files of large messages that were not taken; never raises."""
-        for delivery in self.deliveries:
-            if delivery.large_body is not None:
-                delivery.large_body.close()
+        self._drop(lambda _: True)
         for consumer in self._consumers.values():
             consumer.drop_large()
-        self.deliveries.clear()
 
     # Queues and addresses
 

@@ -119,9 +119,11 @@ class CoreMoves:
             raise
 
     def _put_sends(self, sends: Sequence[Resend]) -> _Begun:
-        targets = {one.destination: self._tools.target_of(one.destination) for one in sends}
+        session = self._tools.session
+        last = {one.destination: index for index, one in enumerate(sends)}
+        targets = {one: self._tools.target_of(one) for one in last}
         refused = self._tools.targets.prepare(targets)
-        now_ms = self._tools.session.wire.clock.now_ms()
+        now_ms = session.wire.clock.now_ms()
         begun = _Begun(sends, targets, {}, {})
         made = []
         sizes_bytes: dict[str, int] = {}
@@ -131,32 +133,29 @@ class CoreMoves:
                 begun.refusals[index] = refused[destination]
                 continue
             try:
-                made.append((index, make_resend(resend, targets[destination], now_ms)))
+                made.append(make_resend(resend, targets[destination], now_ms))
             except UndecodableMessage as cause:
                 begun.refusals[index] = str(cause)
                 continue
             address = destination.address
             sizes_bytes[address] = sizes_bytes.get(address, 0) + len(resend.message)
-        full = self._tools.targets.full(sizes_bytes)
-        if full:
-            for index, _ in made:
-                if (words := full.get(sends[index].destination.address)) is not None:
-                    begun.refusals[index] = words
+        for address, words in self._tools.targets.full(sizes_bytes).items():
+            at = [index for index, one in enumerate(sends) if one.destination.address == address]
+            begun.refusals.update(dict.fromkeys(at, words) | begun.refusals)
         if begun.refusals:
             return begun
-        session = self._tools.session
-        last = {sends[index].destination: index for index, _ in made}
-        for index, (body, headers, is_large, body_bytes) in made:
+        answered = range(len(sends)) if self._asks_each else {*last.values()}
+        for index, (body, headers, is_large, body_bytes) in enumerate(made):
             if is_large:
                 message = decode_headers(headers)
                 number = session.ask_send_large(message, BytesIO(body), body_bytes)
-            elif self._asks_each or last[sends[index].destination] == index:
+            elif index in answered:
                 number = session.ask_send_encoded(body, headers)
             else:
                 session.send(body, headers)
                 continue
             begun.numbers[number] = index
-        self._tools.session.wire.flush()
+        session.wire.flush()
         return begun
 
     def move(self, handles: Sequence[CoreHandle], sends: Sequence[Resend]) -> None:
