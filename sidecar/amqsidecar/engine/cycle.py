@@ -306,7 +306,7 @@ class CycleEngine:
         try:
             cycle.store.close()
         except BaseException:
-            self._give_back(cycle)
+            self._in_hand.give_back(cycle.deliveries)
             self._backlog.rollback()
             self._link.ahead.abandon()
             raise
@@ -316,9 +316,6 @@ class CycleEngine:
         if cycle.blocked:
             self._observe(cycle.blocked, None)
         return cycle.does_something
-
-    def _give_back(self, cycle: OpenCycle) -> None:
-        self._in_hand.give_back(cycle.deliveries)
 
     def _commit(self, cycle: OpenCycle) -> OpenCycle | None:
         """Have the broker commit a stored cycle; return the one that was begun ahead."""
@@ -343,7 +340,7 @@ class CycleEngine:
         # Why: a cycle that was begun ahead has waited for the one before it.
         work_s = now_s - max(cycle.started_s, self._committed_at_s)
         self._committed_at_s = now_s
-        self._size.note_work(work_s, len(cycle.deliveries), len(cycle.due))
+        self._size.note_work(work_s, len(cycle.deliveries) + len(cycle.resends))
         stats = CycleStats(len(cycle.deliveries), len(cycle.resends), now_s - cycle.started_s)
         self._observe(cycle.events, stats)
         return self._ahead.take()
@@ -398,7 +395,7 @@ class CycleEngine:
         if ahead is None:
             return False
         ahead.give_up()
-        self._give_back(ahead)
+        self._in_hand.give_back(ahead.deliveries)
         return True
 
     def _decide(
@@ -446,7 +443,7 @@ class CycleEngine:
         self._immediate.forget()
         if self._give_up_ahead():
             self._link.ahead.abandon()
-        self._give_back(cycle)
+        self._in_hand.give_back(cycle.deliveries)
         self._backlog.rollback()
 
     def _suspect(self, cycles: Sequence[OpenCycle], lost: LinkLost, now_ms: int) -> None:

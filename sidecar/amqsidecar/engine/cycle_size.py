@@ -5,8 +5,8 @@ from typing import Final
 
 import msgspec
 
-BESIDE_DUE_S: Final = 0.1
-"""A cycle that sends what is due takes fewer dead letters after one that took longer than this.
+DUE_CYCLE_S: Final = 0.1
+"""A cycle that sends what is due takes as many dead letters as fit into this time.
 
 Why not shorter: with 0.05 a message of a large backlog took a twentieth more processor time.
 """
@@ -38,7 +38,7 @@ class CycleSize:
         self._limits = limits
         self.max_taken = limits.max_taken
         self.max_sent = max_sent
-        self._beside_due = limits.max_taken
+        self._message_s = 0.0
         self._only_sends_next = False
 
     @property
@@ -70,16 +70,14 @@ class CycleSize:
 
         Why fewer: no consumer sees what is sent before all that the cycle takes is stored.
         """
-        return min(self.max_taken, self._beside_due) if due else self.max_taken
+        if not due or not self._message_s:
+            return self.max_taken
+        fitting = int(DUE_CYCLE_S / self._message_s) - due
+        return min(self.max_taken, max(1, self._limits.max_taken // _FEWEST_SHARE, fitting))
 
-    def note_work(self, work_s: float, taken: int, due: int) -> None:
-        """Note how long the process worked on a cycle that sent what was due, and took some."""
-        most = self._limits.max_taken
-        if due and work_s > BESIDE_DUE_S:
-            fewer = int(self._beside_due * max(0.5, BESIDE_DUE_S / work_s))
-            self._beside_due = max(1, most // _FEWEST_SHARE, fewer)
-        elif due and taken >= self._beside_due:
-            self._beside_due = min(most, self._beside_due + self._beside_due // 4 + 1)
+    def note_work(self, work_s: float, messages: int) -> None:
+        """Note how long the process worked on a cycle of this many takes and sends."""
+        self._message_s = work_s / max(1, messages)
 
     def is_large(self, taken: int, sent: int) -> bool:
         """Return whether a cycle used a quarter or more of its bound."""

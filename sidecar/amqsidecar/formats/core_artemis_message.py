@@ -264,9 +264,12 @@ def _read_provenance(
                 # gives a message up by a copy can't know it.
                 is_given_up=_KEY_ORIGIN_NUMBER not in properties,
             )
+    cause: str | None = None
+    if past.has_cause:
+        cause = kept_cause(properties.text(_KEY_CAUSE) or properties.text(_KEY_CLIENT_CAUSE))
     return Provenance(
         origin=destination,
-        cause=_cause(properties) if past.has_cause else None,
+        cause=cause,
         expired=queue.expires or past.has_expired,
         message_id=message_id,
         openwire_id=properties.text(_KEY_OPENWIRE_ID) if past.has_openwire_id else None,
@@ -277,10 +280,6 @@ def _read_provenance(
         expires_at_ms=max(0, message.expiration_ms) if queue.is_final else 0,
         problem=problem,
     )
-
-
-def _cause(properties: CoreProperties) -> str | None:
-    return kept_cause(properties.text(_KEY_CAUSE) or properties.text(_KEY_CLIENT_CAUSE))
 
 
 class _Past(NamedTuple):

@@ -1,6 +1,6 @@
 """Cycles shrink after refusals, at least to one message, and grow again to their limits."""
 
-from amqsidecar.engine.cycle_size import BESIDE_DUE_S, CycleLimits, CycleSize
+from amqsidecar.engine.cycle_size import DUE_CYCLE_S, CycleLimits, CycleSize
 
 LIMITS = CycleLimits(max_taken=100, max_sent=40)
 
@@ -37,18 +37,13 @@ def test_a_quarter_of_what_it_may_is_large() -> None:
     assert not size.is_large(24, 9)
 
 
-def test_due_messages_do_not_wait_for_many_dead_letters() -> None:
+def test_beside_due_messages_only_dead_letters_are_taken_that_fit_into_the_time() -> None:
     size = CycleSize(CycleLimits(max_taken=160, max_sent=40), 40)
     assert size.taken_beside(1) == 160
-    size.note_work(2 * BESIDE_DUE_S, 160, 40)
-    assert (size.taken_beside(1), size.taken_beside(0), size.is_whole) == (80, 160, True)
-    for _ in range(10):
-        size.note_work(9.0, 80, 40)
+    size.note_work(2 * DUE_CYCLE_S, 200)
+    assert (size.taken_beside(20), size.taken_beside(0), size.is_whole) == (80, 160, True)
+    assert size.taken_beside(70) == 40
+    size.note_work(9.0, 80)
     assert size.taken_beside(1) == 40
-    size.note_work(BESIDE_DUE_S / 2, 39, 40)
-    assert size.taken_beside(1) == 40
-    for _ in range(20):
-        size.note_work(BESIDE_DUE_S / 2, size.taken_beside(1), 40)
-    assert size.taken_beside(1) == 160
-    size.note_work(9.0, 160, 0)
-    assert size.taken_beside(1) == 160
+    size.note_work(DUE_CYCLE_S / 2, 200)
+    assert size.taken_beside(40) == 160

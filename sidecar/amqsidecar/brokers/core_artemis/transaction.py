@@ -158,8 +158,14 @@ class CoreMoves:
         session.wire.flush()
         return begun
 
-    def move(self, handles: Sequence[CoreHandle], sends: Sequence[Resend]) -> None:
-        """Accept and send in one transaction; durable when it returns.
+    def move(
+        self,
+        handles: Sequence[CoreHandle],
+        sends: Sequence[Resend],
+        tokens: Sequence[CoreMessage] = (),
+        besides: Sequence[CoreAcknowledgement] = (),
+    ) -> None:
+        """Accept and send, tokens last, in one transaction; durable when it returns.
 
         If the process dies inside, either all of it happened or none.
 
@@ -168,16 +174,6 @@ class CoreMoves:
             CommitRefused: as above.
             LinkLost: unknown whether it happened.
         """
-        self._perform(handles, sends)
-
-    def _perform(
-        self,
-        handles: Sequence[CoreHandle],
-        sends: Sequence[Resend],
-        tokens: Sequence[CoreMessage] = (),
-        besides: Sequence[CoreAcknowledgement] = (),
-    ) -> None:
-        """Do one transaction, which sends these tokens last and also acknowledges `besides`."""
         begun = self.ahead.take(sends)
         with self._clean_or_lost():
             refused = self._finish_sends(begun, tokens)
@@ -274,7 +270,7 @@ class CoreCycle(CoreMoves):
         """
         held = self._token.take_for_commit().handle
         own = self._wire
-        self._perform(handles, sends, [own.encode(token)], own.acknowledgements(held))
+        self.move(handles, sends, [own.encode(token)], own.acknowledgements(held))
         self._token.exchanged(token)
 
     @override
