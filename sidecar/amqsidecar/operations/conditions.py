@@ -28,19 +28,29 @@ class Condition(msgspec.Struct, frozen=True):
         field: of `RowFilter`, or of `Selection`.
         words: its name in a sentence.
         read: returns the value of given texts; the last one counts unless several are allowed.
-        address: its parameter in addresses of the console; None = it has none.
-        parameter: its name in the API; None = it has none.
-        option: its option on the command line; "" = an argument without a name; None = it has none.
+        parameter: its name in the API; None = it is in no request, address or command.
+        short: its name in addresses of the console where it differs.
         needs_store: a schedule that the broker keeps can't answer it.
     """
 
     field: str
     words: str
     read: Read
-    address: str | None = None
     parameter: str | None = None
-    option: str | None = None
+    short: str | None = None
     needs_store: bool = False
+
+    @property
+    def address(self) -> str | None:
+        """Its parameter in addresses of the console; None = it has none."""
+        return self.short or self.parameter
+
+    @property
+    def option(self) -> str | None:
+        """Its option on the command line; "" = an argument without a name; None = it has none."""
+        if self.parameter is None:
+            return None
+        return "" if self.field == "ids" else "--" + self.parameter.replace("_", "-")
 
     @property
     def attribute(self) -> str:
@@ -120,82 +130,30 @@ def _read_pairs(texts: Sequence[str], _now_ms: int) -> tuple[tuple[str, str], ..
 
 
 CONDITIONS: Final = (
-    Condition("ids", "message", _read_numbers, "id", "id", ""),
+    Condition("ids", "message", _read_numbers, "id"),
     Condition("redelivery_id", "message", _read_text),
-    Condition(
-        "destination",
-        "destination",
-        _read_destination,
-        "destination",
-        "destination",
-        "--destination",
-    ),
-    Condition("state", "state", _read_state, "state", "state", "--state"),
-    Condition(
-        "cause_group",
-        "cause group",
-        _read_text,
-        "group",
-        "cause_group",
-        "--cause-group",
-        needs_store=True,
-    ),
-    Condition(
-        "cause_contains",
-        "cause contains",
-        _read_text,
-        "cause",
-        "cause",
-        "--cause",
-        needs_store=True,
-    ),
-    Condition(
-        "source", "taken from", _read_destination, "source", "source", "--source", needs_store=True
-    ),
-    Condition(
-        "redelivery_count",
-        "attempt",
-        _read_number,
-        "attempt",
-        "attempt",
-        "--attempt",
-        needs_store=True,
-    ),
+    Condition("destination", "destination", _read_destination, "destination"),
+    Condition("state", "state", _read_state, "state"),
+    Condition("cause_group", "cause group", _read_text, "cause_group", "group", needs_store=True),
+    Condition("cause_contains", "cause contains", _read_text, "cause", needs_store=True),
+    Condition("source", "taken from", _read_destination, "source", needs_store=True),
+    Condition("redelivery_count", "attempt", _read_number, "attempt", needs_store=True),
     Condition(
         "count_at_least",
         "attempt at least",
         _read_number,
-        "count",
         "count_at_least",
-        "--count-at-least",
+        "count",
         needs_store=True,
     ),
+    Condition("received_before_ms", "taken before", _read_moment, "older_than", "older"),
     Condition(
-        "received_before_ms", "taken before", _read_moment, "older", "older_than", "--older-than"
-    ),
-    Condition(
-        "received_from_ms",
-        "taken since",
-        _read_moment,
-        "younger",
-        "newer_than",
-        "--newer-than",
-        needs_store=True,
+        "received_from_ms", "taken since", _read_moment, "newer_than", "younger", needs_store=True
     ),
     Condition("due_before_ms", "due before", _read_moment),
     Condition("lies_in", "lies in", _read_destination),
-    Condition(
-        "properties",
-        "property",
-        _read_pairs,
-        "property",
-        "property",
-        "--property",
-        needs_store=True,
-    ),
-    Condition(
-        "contains", "contains", _read_text, "contains", "contains", "--contains", needs_store=True
-    ),
+    Condition("properties", "property", _read_pairs, "property", needs_store=True),
+    Condition("contains", "contains", _read_text, "contains", needs_store=True),
 )
 
 _ROW_FIELDS: Final = frozenset(RowFilter.__struct_fields__)
