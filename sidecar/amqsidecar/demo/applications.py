@@ -1,11 +1,22 @@
 """Contracts of the demo's producers and consumers, and the record of a consumer's failures."""
 
+import threading
 import time
+from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from amqsidecar.brokers.connection.byte_stream import Waker
+from amqsidecar.brokers.connection.credentials import NO_PASSWORD, Credentials
+from amqsidecar.brokers.connection.endpoint import Endpoint
+from amqsidecar.errors import LinkLost
+
+LOOK_EVERY_S: Final = 1.0
+"""How often a consumer looks whether it is to stop, at the latest."""
+_STOP_WITHIN_S: Final = 10.0
 ALWAYS: Final = -1
 """A number of failures that has no end."""
 ID: Final = "demoId"
@@ -57,6 +68,13 @@ class Applications(Protocol):
         """Return whether no message is in a queue."""
 
 
+def endpoint_at(
+    host: str, port: int, user: str | None = None, credentials: Credentials = NO_PASSWORD
+) -> Endpoint:
+    """Return a connector with the patience that a demo has on one machine."""
+    return Endpoint(host, port, user, credentials, connect_timeout_s=10.0, idle_timeout_s=30.0)
+
+
 class ConsumerRecord:
     """Decides which deliveries of a consumer fail, and keeps its reports.
 
@@ -92,6 +110,94 @@ class ConsumerRecord:
     def _report(self, outcome: str, one: str, message_id: str) -> None:
         now_ms = int(time.time() * 1000)
         self._events.append(ConsumedMessage(outcome, now_ms, one, self._seen[one], message_id))
+
+
+class BackgroundConsumer(ABC):
+    """Consumes a queue in a thread, and fails with each message as often as it is to fail."""
+
+    def __init__(self, endpoint: Endpoint, queue: str, failures: int) -> None:
+        """Prepare; nothing is connected yet."""
+        self._endpoint = endpoint
+        self._queue = queue
+        self._record = ConsumerRecord(failures)
+        self._is_stopping = threading.Event()
+        self._waker = Waker()
+        self._thread = threading.Thread(target=self._run, name=f"consumes {queue}", daemon=True)
+
+    def start(self) -> None:
+        """Consume from now on."""
+        self._thread.start()
+
+    def events(self) -> Sequence[ConsumedMessage]:
+        """Return the reports so far, in order."""
+        return self._record.events()
+
+    def stop(self) -> None:
+        """Stop after the delivery in hand; what was handed out beyond it stays in the queue."""
+        self._is_stopping.set()
+        self._waker.wake()
+        self._thread.join(_STOP_WITHIN_S)
+
+    def _run(self) -> None:
+        try:
+            with closing(self._waker):
+                self._consume()
+        except LinkLost:
+            if not self._is_stopping.is_set():
+                self._record.lose_connection()
+
+    @abstractmethod
+    def _consume(self) -> None:
+        """Connect, and consume until `_is_stopping` is set; the waker ends a wait.
+
+        Raises:
+            LinkLost: the connection was lost, or the broker refuses.
+        """
+
+
+class WireApplications(ABC):
+    """The `Applications` that speak a wire of ours to one broker.
+
+    Each method raises LinkLost where the broker can't be reached, or refuses.
+    """
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._consumers: list[BackgroundConsumer] = []
+
+    def consume(self, queue: str, failures: int) -> BackgroundConsumer:
+        """Start a consumer."""
+        consumer = self._consumer(queue, failures)
+        self._consumers.append(consumer)
+        consumer.start()
+        return consumer
+
+    def disconnect(self) -> None:
+        """Stop every consumer; what they have not answered stays in its queue."""
+        for consumer in self._consumers:
+            consumer.stop()
+
+    @abstractmethod
+    def _consumer(self, queue: str, failures: int) -> BackgroundConsumer:
+        """Return a consumer that has not started, of a queue that there is."""
+
+    @abstractmethod
+    def fill(self, queue: str, ids: Sequence[str], per_second: float | None) -> None:
+        """Send a message for each id, at most `per_second`; None = as fast as possible.
+
+        Makes the queue if it is missing; the broker has all messages at the return.
+        """
+
+    @abstractmethod
+    def is_empty(self, queue: str) -> bool:
+        """Return whether no message is in a queue, or there is no such queue; takes none."""
+
+    @abstractmethod
+    def discard(self, queue: str) -> None:
+        """Consume what `fill` of this or another demo sent and is still in a queue.
+
+        Messages of others stay. If the process dies inside, some of them may be consumed.
+        """
 
 
 def paced(ids: Sequence[str], per_second: float | None) -> Iterator[str]:

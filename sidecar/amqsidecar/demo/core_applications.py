@@ -3,14 +3,13 @@
 Artemis puts a message into the dead-letter queue when its last delivery attempt is undone.
 """
 
-import threading
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from typing import Final
 from uuid import uuid1
 
-from amqsidecar.brokers.connection.byte_stream import Waker
-from amqsidecar.brokers.connection.credentials import NO_PASSWORD, Credentials
+from typing_extensions import override
+
 from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.brokers.core.connection import CoreConnection
 from amqsidecar.brokers.core.consumers import CoreDelivery
@@ -18,7 +17,14 @@ from amqsidecar.brokers.core.refusal import QUEUE_EXISTS, CoreRefused
 from amqsidecar.brokers.core.session import CoreSession, is_forced
 from amqsidecar.brokers.core_artemis.look import hang_up
 from amqsidecar.clock import SystemClock
-from amqsidecar.demo.applications import ID, SENT_BY_DEMO, ConsumedMessage, ConsumerRecord, paced
+from amqsidecar.demo.applications import (
+    ID,
+    LOOK_EVERY_S,
+    SENT_BY_DEMO,
+    BackgroundConsumer,
+    WireApplications,
+    paced,
+)
 from amqsidecar.errors import LinkLost
 from amqsidecar.formats.core import packets
 from amqsidecar.formats.core.message import (
@@ -32,48 +38,22 @@ from amqsidecar.formats.core.message import (
 from amqsidecar.formats.core.primitives import NULLABLE_SIMPLE_STRING
 from amqsidecar.formats.core_artemis_message import message_id_of
 
-_LOOK_EVERY_S: Final = 1.0
-_STOP_WITHIN_S: Final = 10.0
 # Why so few: one message at a time, so that a consumer that fails hands nothing else back.
 _WINDOW_BYTES: Final = 1
 _DISCARD_BYTES: Final = 1 << 20
 
 
-def endpoint_at(
-    host: str, port: int, user: str | None = None, credentials: Credentials = NO_PASSWORD
-) -> Endpoint:
-    """Return a connector with the patience that a demo has on one machine."""
-    return Endpoint(host, port, user, credentials, connect_timeout_s=10.0, idle_timeout_s=30.0)
-
-
-class CoreApplications:
+class CoreApplications(WireApplications):
     """Applications that speak Core, each on a connection of its own."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
-        self._endpoint = endpoint
-        self._consumers: list[CoreConsumer] = []
-
-    def consume(self, queue: str, failures: int) -> "CoreConsumer":
-        """Start a consumer; see `Applications`. Makes the queue if it is missing.
-
-        Raises:
-            LinkLost: the broker can't be reached, or refuses.
-        """
+    @override
+    def _consumer(self, queue: str, failures: int) -> "CoreConsumer":
         with _session(self._endpoint) as (_, session):
             _make_sure_of(session, queue)
-        consumer = CoreConsumer(self._endpoint, queue, failures)
-        self._consumers.append(consumer)
-        consumer.start()
-        return consumer
+        return CoreConsumer(self._endpoint, queue, failures)
 
+    @override
     def fill(self, queue: str, ids: Sequence[str], per_second: float | None) -> None:
-        """Send messages and wait until the broker has them; see `Applications`.
-
-        Makes the queue if it is missing.
-
-        Raises:
-            LinkLost: the connection was lost, or the broker did not take a message.
-        """
         with _session(self._endpoint) as (_, session):
             _make_sure_of(session, queue)
             for one in paced(ids, per_second):
@@ -81,12 +61,8 @@ class CoreApplications:
                 if refused is not None:
                     raise refused
 
+    @override
     def is_empty(self, queue: str) -> bool:
-        """Return whether no message is in a queue, or there is no such queue.
-
-        Raises:
-            LinkLost: the broker can't be reached, or refuses.
-        """
         with _session(self._endpoint) as (_, session):
             answer = session.ask_queue(queue)
         return not (answer.exists and answer.message_count)
@@ -100,19 +76,8 @@ class CoreApplications:
         with _session(self._endpoint) as (_, session):
             return frozenset(one for one in queues if session.ask_queue(one).exists)
 
-    def disconnect(self) -> None:
-        """Stop every consumer; what they have not answered stays in its queue."""
-        for consumer in self._consumers:
-            consumer.stop()
-
+    @override
     def discard(self, queue: str) -> None:
-        """Consume what `fill` of this or another demo sent and is still in a queue.
-
-        Messages of others stay. If the process dies inside, none of them is consumed.
-
-        Raises:
-            LinkLost: the broker can't be reached, or refuses.
-        """
         if self.is_empty(queue):
             return
         with _session(self._endpoint, is_transacted=True) as (connection, session):
@@ -123,49 +88,20 @@ class CoreApplications:
             session.commit()
 
 
-class CoreConsumer:
-    """Consumes a queue in a thread, and fails with each message as often as it is to fail."""
+class CoreConsumer(BackgroundConsumer):
+    """Consumes a queue, and undoes the delivery of each message as often as it is to fail."""
 
-    def __init__(self, endpoint: Endpoint, queue: str, failures: int) -> None:
-        """Prepare; nothing is connected yet."""
-        self._endpoint = endpoint
-        self._queue = queue
-        self._record = ConsumerRecord(failures)
-        self._is_stopping = threading.Event()
-        self._waker = Waker()
-        self._thread = threading.Thread(target=self._run, name=f"consumes {queue}", daemon=True)
-
-    def start(self) -> None:
-        """Consume from now on."""
-        self._thread.start()
-
-    def events(self) -> Sequence[ConsumedMessage]:
-        """Return the reports so far, in order."""
-        return self._record.events()
-
-    def stop(self) -> None:
-        """Stop after the delivery in hand; what was handed out beyond it stays in the queue."""
-        self._is_stopping.set()
-        self._waker.wake()
-        self._thread.join(_STOP_WITHIN_S)
-
-    def _run(self) -> None:
-        try:
-            with (
-                closing(self._waker),
-                _session(self._endpoint, is_transacted=True) as (connection, session),
-            ):
-                connection.wait_beside(self._waker.receiver.fileno())
-                session.create_consumer(self._queue, window_bytes=_WINDOW_BYTES)
-                session.start()
-                while not self._is_stopping.is_set():
-                    if session.deliveries:
-                        self._answer(session, session.deliveries.popleft())
-                    else:
-                        connection.wait(_LOOK_EVERY_S)
-        except LinkLost:
-            if not self._is_stopping.is_set():
-                self._record.lose_connection()
+    @override
+    def _consume(self) -> None:
+        with _session(self._endpoint, is_transacted=True) as (connection, session):
+            connection.wait_beside(self._waker.receiver.fileno())
+            session.create_consumer(self._queue, window_bytes=_WINDOW_BYTES)
+            session.start()
+            while not self._is_stopping.is_set():
+                if session.deliveries:
+                    self._answer(session, session.deliveries.popleft())
+                else:
+                    connection.wait(LOOK_EVERY_S)
 
     def _answer(self, session: CoreSession, delivery: CoreDelivery) -> None:
         message = delivery.message
@@ -195,7 +131,7 @@ def _acknowledge_all(connection: CoreConnection, session: CoreSession, consumer:
                 return count
             session.acknowledge(one, only_this=True)
             count += 1
-        connection.wait(_LOOK_EVERY_S)
+        connection.wait(LOOK_EVERY_S)
 
 
 def _message(queue: str, one: str) -> CoreMessage:

@@ -13,9 +13,9 @@ from rich.console import Console
 
 from amqsidecar.broker import BrokerKind
 from amqsidecar.brokers.connection.endpoint import Endpoint
-from amqsidecar.demo.applications import Applications
+from amqsidecar.demo.applications import Applications, endpoint_at
 from amqsidecar.demo.broker_process import BrokerProcess, write_filled
-from amqsidecar.demo.core_applications import CoreApplications, endpoint_at
+from amqsidecar.demo.core_applications import CoreApplications
 from amqsidecar.demo.maven import ReportLine, artemis_home, classic_home, tool
 from amqsidecar.demo.running_broker import (
     Guest,
@@ -25,7 +25,7 @@ from amqsidecar.demo.running_broker import (
 )
 from amqsidecar.demo.sidecar import Sidecar
 from amqsidecar.demo.stage import LEFT, Stage
-from amqsidecar.demo.stomp_applications import StompAddress, StompApplications
+from amqsidecar.demo.stomp_applications import StompApplications
 from amqsidecar.demo.story import FULL, QUICK, Script, perform
 from amqsidecar.demo.waiting import free_ports
 from amqsidecar.model.sidecar_names import FINAL_SUFFIX
@@ -45,9 +45,9 @@ class ClassicBroker(BrokerProcess):
         return f"openwire://127.0.0.1:{self._openwire}"
 
     @property
-    def stomp(self) -> StompAddress:
+    def stomp(self) -> Endpoint:
         """Where it listens for STOMP."""
-        return StompAddress("127.0.0.1", self._stomp)
+        return endpoint_at("127.0.0.1", self._stomp)
 
     @property
     def _ports(self) -> Sequence[int]:

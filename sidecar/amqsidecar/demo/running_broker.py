@@ -14,8 +14,8 @@ from amqsidecar.brokers.core_artemis.look import CoreArtemisSettings
 from amqsidecar.brokers.openwire.link import OpenWireLink
 from amqsidecar.clock import SystemClock
 from amqsidecar.config.broker_url import BrokerUrl
-from amqsidecar.demo.core_applications import CoreApplications, endpoint_at
-from amqsidecar.demo.stomp_applications import StompAddress, StompApplications
+from amqsidecar.demo.applications import WireApplications, endpoint_at
+from amqsidecar.demo.core_applications import CoreApplications
 from amqsidecar.engine.recovery import TOKEN_QUEUE_PREFIX
 from amqsidecar.errors import SidecarError
 from amqsidecar.model.destination import queue
@@ -39,15 +39,17 @@ class RunningBroker:
     password: str | None
 
     @property
-    def stomp(self) -> StompAddress:
+    def stomp(self) -> Endpoint:
         """Where it listens for STOMP, with the user."""
-        return StompAddress(self.url.host, self.stomp_port, self.url.user, self.password)
+        return self._endpoint_at(self.stomp_port)
 
     @property
     def endpoint(self) -> Endpoint:
         """Where it listens for the sidecar's wire, with the user."""
-        url = self.url
-        return endpoint_at(url.host, url.port, url.user, fixed_password(self.password))
+        return self._endpoint_at(self.url.port)
+
+    def _endpoint_at(self, port: int) -> Endpoint:
+        return endpoint_at(self.url.host, port, self.url.user, fixed_password(self.password))
 
 
 class Guest:
@@ -62,7 +64,7 @@ class Guest:
 
     def __init__(
         self,
-        applications: CoreApplications | StompApplications,
+        applications: WireApplications,
         existing: Callable[[], Collection[str]],
         remove: Callable[[Sequence[str]], Mapping[str, str]],
         instance: str,
@@ -117,7 +119,7 @@ def _remove(link: ExaminedLink, names: Iterable[str]) -> Mapping[str, str]:
 
 
 def guest_of_classic(
-    running: RunningBroker, applications: StompApplications, instance: str, queues: Sequence[str]
+    running: RunningBroker, applications: WireApplications, instance: str, queues: Sequence[str]
 ) -> Guest:
     """Return the guest on a Classic; see `Guest`."""
     link = OpenWireLink(
