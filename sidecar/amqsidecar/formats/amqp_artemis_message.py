@@ -123,7 +123,7 @@ def core_number(message: bytes) -> int | None:
         return None
     try:
         properties = _pairs(amqp.split(message).get(amqp.APPLICATION_PROPERTIES))
-        number = _scalar(properties.get(CORE_NUMBER))
+        number = amqp.plain_value(properties.get(CORE_NUMBER))
     except UndecodableMessage:
         return None
     return number if isinstance(number, int) else None
@@ -170,7 +170,7 @@ def _read_provenance(message: bytes, queue: IntakeQueue, read_origin: OriginRead
     if PROPERTY_REDELIVERY_ID in properties:
         marks = marks_of(
             _text(properties[PROPERTY_REDELIVERY_ID]),
-            _scalar(properties.get(PROPERTY_REDELIVERY_COUNT)),
+            amqp.plain_value(properties.get(PROPERTY_REDELIVERY_COUNT)),
             _text(properties.get(PROPERTY_REDELIVERY_CHECK)),
         )
         redelivery_id, redelivery_count, _ = marks
@@ -266,18 +266,10 @@ def _text(element: bytes | None) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _scalar(element: bytes | None) -> amqp.Scalar:
-    """Return a plain value; None for anything else, which an application may write."""
-    try:
-        return None if element is None else amqp.scalar(element)
-    except UndecodableMessage:
-        return None
-
-
 def _expires_at_ms(section: bytes | None) -> int:
     """Return the absolute expiry time of the properties; 0 = there is none."""
     items = [] if section is None else amqp.elements(section)
-    at_ms = _scalar(items[8]) if len(items) > 8 else None
+    at_ms = amqp.plain_value(items[8]) if len(items) > 8 else None
     return max(0, at_ms) if isinstance(at_ms, int) else 0
 
 

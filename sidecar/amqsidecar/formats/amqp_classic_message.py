@@ -174,9 +174,9 @@ def read_provenance(
         expired = 0 < _number(properties.get(ORIGINAL_EXPIRATION)) < now_ms
     redelivery_id, redelivery_count = life_of(
         marks_of(
-            _value(properties.get(PROPERTY_REDELIVERY_ID)),
-            _value(properties.get(PROPERTY_REDELIVERY_COUNT)),
-            _value(properties.get(PROPERTY_REDELIVERY_CHECK)),
+            amqp.plain_value(properties.get(PROPERTY_REDELIVERY_ID)),
+            amqp.plain_value(properties.get(PROPERTY_REDELIVERY_COUNT)),
+            amqp.plain_value(properties.get(PROPERTY_REDELIVERY_CHECK)),
         ),
         (origin, source),
         _identity(found.properties),
@@ -442,7 +442,7 @@ _remembered_name = lru_cache(maxsize=4096)(_read_name)
 
 
 def _text(element: bytes | None) -> str | None:
-    value = _value(element)
+    value = amqp.plain_value(element)
     return value if isinstance(value, str) else None
 
 
@@ -451,7 +451,7 @@ def _text_at(items: list[bytes], at: int) -> str | None:
 
 
 def _number(element: bytes | None) -> int:
-    value = _value(element)
+    value = amqp.plain_value(element)
     return value if type(value) is int else 0
 
 
@@ -459,13 +459,5 @@ def _number_at(items: list[bytes], at: int) -> int:
     return _number(items[at]) if len(items) > at else 0
 
 
-def _value(element: bytes | None) -> amqp.Scalar:
-    """Return a plain value; None for anything else, which an application may write."""
-    try:
-        return None if element is None else amqp.scalar(element)
-    except UndecodableMessage:
-        return None
-
-
 def _message_id(properties: list[bytes]) -> str | None:
-    return amqp.shown_id(_value(properties[0]) if properties else None)
+    return amqp.shown_id(amqp.plain_value(properties[0]) if properties else None)

@@ -302,6 +302,14 @@ def scalar(element: bytes) -> Scalar:
         raise UndecodableMessage("a value can't be decoded") from None
 
 
+def plain_value(element: bytes | None) -> Scalar:
+    """Return a plain value; None for anything else, which an application may write."""
+    try:
+        return None if element is None else scalar(element)
+    except UndecodableMessage:
+        return None
+
+
 def shown_id(value: Scalar) -> str | None:
     """Return a message id as text, other types than strings as Qpid JMS shows them.
 

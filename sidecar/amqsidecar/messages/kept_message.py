@@ -127,20 +127,13 @@ def _of_amqp(message: bytes, wanted: frozenset[str]) -> Iterator[tuple[str, str]
         # Why: what is remembered stays small whatever is sent.
         name = _amqp_name(key) if len(key) <= LONGEST_NAME else ""
         if name in wanted:
-            yield from _told(name, _plain_value(value))
+            yield from _told(name, amqp.plain_value(value))
 
 
 @lru_cache(maxsize=1024)
 def _amqp_name(key: bytes) -> str:
-    name = _plain_value(key)
+    name = amqp.plain_value(key)
     return name if isinstance(name, str) else ""
-
-
-def _plain_value(element: bytes) -> object:
-    try:
-        return amqp.scalar(element)
-    except UndecodableMessage:
-        return None
 
 
 def _of_openwire(message: bytes, wanted: frozenset[bytes]) -> Iterator[tuple[str, str]]:

@@ -242,17 +242,10 @@ def _read(message: bytes) -> StatisticsReply | None:
     """Return the map that a message holds; None = it holds none."""
     try:
         items = amqp.pairs(amqp.split(message)[amqp.VALUE])
-        values = [_scalar(item) for item in items]
+        values = [amqp.plain_value(item) for item in items]
     except (UndecodableMessage, KeyError):
         return None
     return {str(name): value for name, value in zip(values[::2], values[1::2], strict=True)}
-
-
-def _scalar(element: bytes) -> object:
-    try:
-        return amqp.scalar(element)
-    except UndecodableMessage:
-        return None
 
 
 # Bound: of all queues that a wildcard matches; of one queue the broker shows 400.
