@@ -32,6 +32,10 @@ DIFFERENCES: Mapping[str, Difference] = msgspec.toml.decode(
     files("amqsidecar.diagnosis").joinpath("differences.toml").read_bytes(),
     type=dict[str, Difference],
 )
+"""All differences that a redelivered message may have from the one that died.
+
+A run of the matrix fails at a difference that is not here, and at an entry that nothing needs.
+"""
 
 
 REFUSED = "refused"

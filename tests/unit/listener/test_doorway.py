@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amqsidecar.listener.server import GRACE_S, Doorway
+from amqsidecar.listener.doorway import GRACE_S, Doorway
 
 PLACES = 20
 

@@ -182,7 +182,9 @@ PLACES_OF_ONE: Final = 5
 
 
 class PasswordPlaces:
-    """Places of one kind of callers; for the server's thread.
+    """Places for the checks of passwords of one kind of callers; for the server's thread.
+
+    They keep guessers from keeping those out who were here before.
 
     Attributes:
         turn: lets one check run at a time: each takes memory and a processor.

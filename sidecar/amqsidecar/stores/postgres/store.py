@@ -53,7 +53,17 @@ _BLOCKS_AT_ONCE = 20
 
 
 class PostgresOutbox(CommonOutbox):
-    """The `Outbox` of the store that inherits it: one stream for the whole schedule."""
+    """The `Outbox` of the store that inherits it: one stream for the whole schedule.
+
+    Several instances write blocks of events at once, so a block may become visible after others
+    with higher numbers. Therefore a segment is no range: it is planned by marking finished blocks
+    that have no mark yet, and an instance in the middle of a cycle delays no other. An effect is
+    never in an earlier segment than its cause: its block has a higher number, and was written when
+    the block of the cause was finished.
+
+    Locks: planning and retention take the lock on the journal; retention has its instance by then,
+    and planning takes none.
+    """
 
     _database: PostgresDatabase
 
