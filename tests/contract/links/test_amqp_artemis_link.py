@@ -87,41 +87,6 @@ def test_a_core_message_that_amqp_can_not_carry_blocks_no_other(
     assert (left.type, left.body) == (sent.type, sent.body)
 
 
-def test_the_second_death_of_a_qualified_name_is_caught(
-    harness: AmqpArtemisHarness, link: AmqpArtemisTake
-) -> None:
-    """With auto-created dead-letter queues the broker destroys it; a queue of ours keeps it."""
-    target = f"{harness.prefix}.DLA"
-    address = f"{harness.prefix}.auto.prices"
-    harness.set_address(
-        f"{harness.prefix}.auto.#",
-        deadLetterAddress=target,
-        autoCreateDeadLetterResources=True,
-    )
-    subscription = f"{harness.prefix}.sub"
-    assert harness.management.create_queue(subscription, address, is_anycast=False) is None
-    harness.send(address, [Message(id="a", durable=True, body="x")], capability="topic")
-    harness.kill(subscription)
-    [found] = [one for one in link.discover() if target in one.destination.name]
-    assert found.destination == queue(f"{target}::DLQ.{address}")
-
-    link.attach([found], 10)
-    [delivery] = receive(link, 1)
-    origin = delivery.provenance.origin
-    assert origin == topic(f"{address}::{subscription}")
-    assert link.send_terms(origin).problem is None
-    link.commit_cycle([delivery], [resend(delivery)], 1)
-    await_depth(harness, subscription, 1)
-    harness.kill(subscription)
-
-    intake = [one for one in link.discover() if target in one.destination.name]
-    assert len(intake) == 2
-    link.attach(intake, 10)
-    [again] = receive(link, 1)
-    assert again.provenance.origin == origin
-    assert again.provenance.redelivery_count == 1
-
-
 def test_a_duplicate_id_comes_back_by_the_broker_and_not_by_a_client(
     harness: AmqpArtemisHarness,
 ) -> None:
@@ -154,41 +119,6 @@ def test_the_origin_that_a_copy_carries_is_not_believed(
     link.attach([harness.intake()], 10)
     [delivery] = receive(link, 1)
     assert delivery.provenance.origin == queue(name)
-
-
-def test_an_expired_message_says_so(harness: AmqpArtemisHarness, link: AmqpArtemisTake) -> None:
-    """The expiry queue is discovered as such, and the origin is known."""
-    name = f"{harness.prefix}.orders"
-    expiry = f"{harness.prefix}.expired"
-    harness.set_address(name, deadLetterAddress=harness.dead_letter_queue, expiryAddress=expiry)
-    harness.management.create_queue(expiry, expiry, is_anycast=True)
-    harness.send(name, [Message(id="a", durable=True, ttl=0.001, body="x")])
-    eventually(
-        lambda: harness.ask(f"queue.{name}", "expireMessages", "").is_ok and harness.depth(expiry)
-    )
-    [found] = [one for one in link.discover() if one.destination == queue(expiry)]
-    assert found.expires
-    assert harness.intake() in link.discover()
-    link.attach([found], 10)
-    [delivery] = receive(link, 1)
-    assert delivery.provenance.expired
-    assert delivery.provenance.origin == queue(name)
-    assert b"x-opt-ACTUAL-EXPIRY" in delivery.message, "the message itself tells, too"
-
-
-def test_a_message_whose_origin_is_a_dead_letter_queue_has_a_problem(
-    harness: AmqpArtemisHarness, link: AmqpArtemisTake
-) -> None:
-    """Its true origin was overwritten when it died in the dead-letter queue."""
-    name = f"{harness.prefix}.orders"
-    harness.put_dead_letters(name, 1)
-    harness.kill(harness.dead_letter_queue)
-    link.attach([harness.intake()], 10)
-    [delivery] = receive(link, 1)
-    assert delivery.provenance.origin is None
-    assert delivery.provenance.problem == (
-        "its origin is a dead-letter queue, the true origin is lost"
-    )
 
 
 def test_a_message_without_routing_type_goes_where_its_queue_is(
@@ -243,19 +173,6 @@ def test_what_would_get_lost_is_a_route_problem(
     assert {gate.ask(one).action for one in routed} == {GateAction.SEND}
     assert gate.ask(queue(f"{prefix}.c::{prefix}.colour")).filters == ("(colour = 'red')",)
     assert link.send_terms(topic(f"{prefix}.final"), makes=True).problem is not None
-
-
-def test_credentials_are_refused_for_good(artemis: Broker, unique: str) -> None:
-    """A wrong password is no lost link."""
-    link = AmqpArtemisLink(
-        AmqpArtemisSettings(
-            artemis.endpoint("PORT", password="wrong"),
-            clock=SystemClock(),
-            instance=unique,
-        )
-    )
-    with pytest.raises(BrokerRefused):
-        link.take(unique)
 
 
 def test_classic_is_refused_with_the_url_that_works(classic_6: Broker, unique: str) -> None:

@@ -13,7 +13,7 @@ from amqsidecar.brokers.openwire.link import OpenWireLink
 from amqsidecar.brokers.openwire.take import OpenWireTake
 from amqsidecar.clock import SystemClock
 from amqsidecar.errors import BrokerRefused, LinkLost, SendsRefused
-from amqsidecar.model.destination import Destination, DestinationKind, queue
+from amqsidecar.model.destination import queue
 from support.brokers.broker_xml import CLASSIC_CONNECTORS
 from support.brokers.loopback import at_loopback
 from support.brokers.real import ClassicBroker
@@ -125,28 +125,6 @@ def test_messages_of_qpid_jms_come_through_byte_for_byte(
         assert expected.differences(one, without_headers=headers) == []
 
 
-@pytest.mark.parametrize("provider", ["openwire", "qpid"])
-def test_a_message_can_die_again_and_again(
-    broker: ClassicBroker, link: OpenWireTake, unique: str, provider: str
-) -> None:
-    """The strategy's audit takes no re-send for a message that it has seen."""
-    peer = JmsPeer.of(broker, provider)
-    peer.produce(unique, ["Text", "Map"], test_id="t")
-    first = None
-    for death in range(4):
-        # Why a limit: what was redelivered more often, qpid-jms gives up by itself.
-        peer.fail(unique, messages=2, max_redeliveries=death)
-        deliveries = move(link, 2, death + 1)
-        ids = [one.provenance.redelivery_id for one in deliveries]
-        assert {one.provenance.redelivery_count for one in deliveries} == {death}
-        if death == 0:
-            first = [one.provenance.message_id for one in deliveries]
-        else:
-            assert ids == first
-    found = peer.consume(unique, 2)
-    assert [one.test_id for one in found] == ["t-0", "t-1"]
-
-
 @pytest.mark.parametrize("point", ["sent", "committing"])
 def test_a_transaction_cut_off_happened_wholly_or_not_at_all(
     harness: OpenWireHarness, make_link: MakeLink, unique: str, point: str
@@ -192,26 +170,6 @@ def put(harness: OpenWireHarness, name: str, count: int, size: int = 100) -> Non
     harness.put_dead_letters(name, count, size_bytes=size)
 
 
-def test_a_refused_send_is_named_and_the_rest_can_go(
-    harness: OpenWireHarness, link: OpenWireTake, unique: str
-) -> None:
-    """After the rollback the deliveries in hand are accepted by the next transaction."""
-    put(harness, unique, 40)
-    deliveries = receive(link, 40)
-    sends = [resend(one) for one in deliveries]
-    for index in (7, 31):
-        gone = Destination(DestinationKind.TEMP_QUEUE, "ID:gone-1-1-0:1:1")
-        sends[index] = resend(deliveries[index], destination=gone)
-    with pytest.raises(SendsRefused) as refused:
-        link.commit_cycle(deliveries, sends, 1)
-    assert sorted(refused.value.refusals) == [7, 31]
-    kept = [one for index, one in enumerate(deliveries) if index not in (7, 31)]
-    link.commit_cycle(kept, [resend(one) for one in kept], 1)
-    assert link.token.take(PATIENCE_S) == 1
-    await_depth(harness, f"DLQ.{unique}", 2)
-    assert len(harness.drain(unique)) == 38
-
-
 def test_accepts_with_gaps_leave_the_rest_in_the_queue(
     harness: OpenWireHarness, link: OpenWireTake, unique: str
 ) -> None:
@@ -232,26 +190,6 @@ def test_one_connection_per_instance(link: OpenWireTake, make_link: MakeLink, un
         second.take("amqsidecar.token.other")
     link.close()
     assert begin(second, unique).token.take(PATIENCE_S) == 0
-
-
-def test_expired_messages_are_reported_and_time_to_live_is_restored(
-    broker: ClassicBroker, link: OpenWireTake, unique: str
-) -> None:
-    """An expired message says so; the time to live of one that failed in time restarts."""
-    peer = JmsPeer.of(broker, "openwire")
-    peer.produce(unique, "Text", ttl_ms=300, test_id="expired")
-    [expired] = receive(link, 1)
-    assert expired.provenance.expired
-    link.commit_cycle([expired], [], 1)
-
-    [sent] = peer.produce(unique, "Text", ttl_ms=60_000, test_id="failed")
-    peer.fail(unique, messages=1)
-    [dead] = move(link, 1, 2)
-    assert not dead.provenance.expired
-    [found] = peer.consume(unique, 1)
-    headers = found.headers
-    assert headers["JMSExpiration"] - headers["JMSTimestamp"] == 60_000
-    assert headers["JMSTimestamp"] > sent.headers["JMSTimestamp"]
 
 
 def test_a_silent_broker_is_lost(broker: ClassicBroker, make_link: MakeLink, unique: str) -> None:
@@ -344,18 +282,6 @@ def test_what_was_put_into_a_dead_letter_queue_has_no_origin(
     assert "no original destination" in (found.provenance.problem or "")
     link.commit_cycle([found], [], 1)
     assert link.count(IntakeQueue(queue(f"DLQ.{unique}")), 10) == 0
-
-
-def test_counts_of_closed_links_do_not_grow(
-    harness: OpenWireHarness, make_link: MakeLink, unique: str
-) -> None:
-    """What was only prefetched is not marked as redelivered."""
-    put(harness, unique, 5)
-    for _ in range(3):
-        link = begin(make_link(), unique)
-        receive(link, 5)
-        link.close()
-    assert [one.redelivery_counter for one in harness.drain_raw(f"DLQ.{unique}")] == [0] * 5
 
 
 def test_a_broker_that_is_gone_is_lost(unique: str) -> None:

@@ -657,25 +657,3 @@ def test_a_token_that_the_broker_delivers_to_no_consumer_is_reported(
         assert len(reports()) == 1
     stomp.close()
     amqp.close()
-
-
-def test_a_consumers_nack_destroys_a_message_and_a_disconnect_brings_it_back(
-    artemis: ArtemisBroker, unique: str
-) -> None:
-    """The README's advice to consumers that speak STOMP to Artemis."""
-    name, port = f"{unique}.orders", artemis.ports["PORT"]
-    to = {"destination-type": "ANYCAST"}
-    with closing(StompArtemisHarness(artemis, unique)) as harness:
-        with StompPeer(port, artemis.user, artemis.password) as consumer:
-            consumer.send(name, to, b"refused")
-            consumer.subscribe(name, headers={"subscription-type": "ANYCAST"})
-            consumer.nack(consumer.receive())
-            assert eventually(lambda: harness.depth(name) == 0, what="it is gone")
-            assert harness.depth(harness.dead_letter_queue) == 0
-            consumer.send(name, to, b"failed")
-            assert consumer.receive().body == b"failed"
-        with StompPeer(port, artemis.user, artemis.password) as consumer:
-            consumer.subscribe(name, headers={"subscription-type": "ANYCAST"})
-            again = consumer.receive()
-            assert (again.body, again.headers["redelivered"]) == (b"failed", "true")
-            consumer.ack(again)

@@ -3,7 +3,6 @@
 Dead letters are made by real JMS, AMQP and STOMP applications.
 """
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from functools import partial
@@ -11,10 +10,8 @@ from functools import partial
 import pytest
 
 from amqsidecar.broker import Delivery, IntakeQueue
-from amqsidecar.brokers.classic.link_settings import ClassicLinkSettings
 from amqsidecar.brokers.classic.queues import EMPTIED
 from amqsidecar.brokers.connection.endpoint import Endpoint
-from amqsidecar.brokers.openwire.link import OpenWireLink
 from amqsidecar.brokers.stomp_classic import consumers as stomp_classic_consumers
 from amqsidecar.brokers.stomp_classic import look, trials
 from amqsidecar.brokers.stomp_classic import look as stomp_classic_look
@@ -618,45 +615,6 @@ def test_a_compressed_text_is_not_turned_into_another(
     await_left(link, **({} if is_carried else {"body_type": 1}))
     texts = {one.body for one in jms.consume(unique, 1 + is_carried)}
     assert texts == {"plain" * 20, TEXT * 20} if is_carried else {"plain" * 20}
-
-
-def test_the_next_wire_finds_the_token(
-    broker: ClassicBroker, unique: str, make_link: MakeLink
-) -> None:
-    """An instance may go on over OpenWire and come back: its record of the last cycle is read."""
-    link = make_link()
-    link.commit_cycle([], [], 7)
-    link.close()
-    other = OpenWireLink(
-        ClassicLinkSettings(
-            broker.endpoint("OPENWIRE_PORT"),
-            clock=SystemClock(),
-            instance=unique,
-        )
-    )
-    with closing(other.take(f"amqsidecar.token.{unique}")) as session:
-        assert session.token.take(PATIENCE_S) == 7
-        session.commit_cycle([], [], 8)
-    assert make_link().token.take(PATIENCE_S) == 8
-
-
-def test_a_time_to_live_restarts(unique: str, make_link: MakeLink, stomp: StompPeer) -> None:
-    """And what was not persistent is so again."""
-    expires_ms = time.time_ns() // 1_000_000 + 600_000
-    headers = {"expires": str(expires_ms), "timestamp": str(expires_ms - 1_000_000)}
-    stomp.send(f"/queue/{unique}", headers, b"a")
-    stomp.send(f"/queue/{unique}", {"persistent": "false", "AMQ_SCHEDULED_REPEAT": "0"}, b"b")
-    die(stomp, unique, 2)
-    link = make_link()
-    link.attach([intake(unique)], 10)
-    deliveries = move_all(link, 2)
-    persistent = {one.message[-1:]: one.provenance.persistent for one in deliveries}
-    assert persistent == {b"a": True, b"b": False}
-    [back, other] = sorted((stomp.receive() for _ in range(2)), key=lambda frame: frame.body)
-    assert int(back.headers["expires"]) - int(back.headers["timestamp"]) == 1_000_000
-    assert int(back.headers["expires"]) > expires_ms
-    assert not {"originalExpiration", "originalDeliveryMode"} & {*back.headers, *other.headers}
-    assert (other.headers["expires"], other.headers.get("persistent")) == ("0", None)
 
 
 def test_a_final_dead_letter_shows_where_and_why_it_died(
