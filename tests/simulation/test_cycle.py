@@ -21,12 +21,10 @@ from amqsidecar.model import row_changes
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.event import (
     CycleInDoubt,
-    CycleRecovered,
     DestinationBlocked,
     Discarded,
     Held,
     Parked,
-    Returned,
     Scheduled,
 )
 from amqsidecar.model.gate import DueMessage, Wait
@@ -74,32 +72,6 @@ def kinds(world: World, kind: type[E]) -> list[E]:
     return [event for event in world.events if type(event) is kind]
 
 
-def test_a_dead_letter_comes_back_after_its_delay(world: World) -> None:
-    world.die("a")
-    world.run(1)
-    assert world.bodies("orders") == []
-    started = world.clock.now_ms()
-    while not world.bodies("orders"):
-        world.run(1)
-    assert world.clock.now_ms() - started >= 1_000
-    assert world.broker.queue("orders")[0].redelivery_count == 1
-    world.run(1)
-    assert sum(tally.count for tally in world.store.tallies()) == 0
-
-
-def test_after_the_last_redelivery_it_goes_to_the_final_queue(world: World) -> None:
-    world.die("a")
-    for _ in range(2):
-        world.run(10)
-        assert world.bodies("orders") == ["a"]
-        world.die_again("orders")
-    world.run(10)
-    assert world.bodies("orders") == []
-    assert world.bodies("DLQ.exhausted") == ["a"]
-    assert [event.redelivery_count for event in kinds(world, Returned)] == [1, 2]
-    assert len({event.redelivery_id for event in world.events}) == 1
-
-
 def test_what_the_rules_discard_is_accepted_and_gone(world: World) -> None:
     world.die("a", origin="discard.me")
     world.run(5)
@@ -116,52 +88,6 @@ def test_a_message_without_origin_is_parked_whole(world: World) -> None:
     (row,) = world.store.list_rows(ALL, 10)
     assert row.state is RowState.PARKED
     assert world.store.message(row.id) == b"a"
-
-
-@pytest.mark.parametrize("point", ["gathered", "stored", "committed", "finished"])
-def test_killed_at_each_crash_point_nothing_is_lost_or_doubled(tmp_path: Path, point: str) -> None:
-    world = World(tmp_path)
-    hits: list[str] = []
-    for number in range(25):
-        world.die(f"m{number}")
-
-    def crash_at(name: str) -> bool:
-        if name != point or len(hits) == 8:
-            return False
-        hits.append(name)
-        return True
-
-    world.crash_at = crash_at
-    world.start()
-    for _ in range(200):
-        try:
-            world.run(3)
-        except Killed:
-            world.kill()
-            world.start()
-    assert len(hits) >= 3
-    world.run(60)
-    assert sorted(world.bodies("orders")) == sorted(f"m{number}" for number in range(25))
-    assert world.bodies(DLQ) == []
-    assert world.store.count_rows(ALL) == 0
-    world.kill()
-
-
-@pytest.mark.parametrize(
-    ("fault", "verdict"), [("lost_before", "rolled_back"), ("lost_after", "committed")]
-)
-def test_a_link_lost_in_the_commit_is_settled_by_the_token(
-    world: World, fault: str, verdict: str
-) -> None:
-    faults = [fault]
-    world.broker.commit_fault = lambda: faults.pop() if faults else None
-    world.die("a")
-    with pytest.raises(LinkLost):
-        world.run(5)
-    world.connect()
-    assert [event.verdict for event in kinds(world, CycleRecovered)] == [verdict]
-    world.run(10)
-    assert world.bodies("orders") == ["a"]
 
 
 def test_a_missing_token_keeps_what_was_taken_and_sends_again(world: World) -> None:

@@ -291,21 +291,27 @@ def test_an_undone_discard_goes_back_to_its_final_queue_whenever_it_is_undone(
         assert last.restored == 7
 
 
-@pytest.mark.parametrize("point", NAMES)
-def test_killed_while_a_discard_is_undone_nothing_is_lost_or_doubled(
-    world: World, point: str
-) -> None:
-    exhaust(world)
+def crash_at(world: World, point: str) -> list[str]:
+    """Kill the process eight times at a crash point; return where it was killed so far."""
     hits: list[str] = []
 
-    def crash_at(name: str) -> bool:
+    def is_hit(name: str) -> bool:
         if name != point or len(hits) == 8:
             return False
         hits.append(name)
         return True
 
+    world.crash_at = is_hit
+    return hits
+
+
+@pytest.mark.parametrize("point", NAMES)
+def test_killed_while_a_discard_is_undone_nothing_is_lost_or_doubled(
+    world: World, point: str
+) -> None:
+    exhaust(world)
     number = discard_some(world, 7)
-    world.crash_at = crash_at
+    hits = crash_at(world, point)
     go_on(world, lambda: len(hits) > 0 or not rows_of(world)[0].is_in_final_queue)
     undo_all(world, number)
     go_on(world, lambda: len(world.bodies(FINAL)) == COUNT and not world.broker.count(DLQ))
@@ -336,16 +342,8 @@ def test_killed_while_named_ones_are_taken_back_nothing_is_lost_or_doubled(
     world: World, point: str
 ) -> None:
     exhaust(world)
-    hits: list[str] = []
-
-    def crash_at(name: str) -> bool:
-        if name != point or len(hits) == 8:
-            return False
-        hits.append(name)
-        return True
-
     choose(world, 3, 4, 20, act=row_changes.retry(0, "ann"))
-    world.crash_at = crash_at
+    hits = crash_at(world, point)
     go_on(world, lambda: len(world.bodies("orders")) == 3 and len(world.bodies(FINAL)) == COUNT - 3)
     world.crash_at = lambda _name: False
     world.run(9)
@@ -357,15 +355,7 @@ def test_killed_while_named_ones_are_taken_back_nothing_is_lost_or_doubled(
 @pytest.mark.parametrize("point", NAMES)
 def test_killed_at_each_crash_point_nothing_is_lost_or_doubled(world: World, point: str) -> None:
     exhaust(world)
-    hits: list[str] = []
-
-    def crash_at(name: str) -> bool:
-        if name != point or len(hits) == 8:
-            return False
-        hits.append(name)
-        return True
-
-    world.crash_at = crash_at
+    hits = crash_at(world, point)
     keep(world)
     go_on(world, lambda: not world.broker.count(FINAL))
     world.crash_at = lambda _name: False

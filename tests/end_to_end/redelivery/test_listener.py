@@ -10,7 +10,6 @@ import stomp
 from support.brokers.broker_xml import artemis_xml
 from support.brokers.real import ArtemisBroker
 from support.machine.ports import free_port
-from support.machine.proxy import Proxy
 from support.sidecar.listener import ListenerProcess, copy_keys, metric_at
 from support.sidecar.process import SidecarProcess
 from support.waiting import eventually
@@ -110,20 +109,6 @@ def test_the_policy_of_the_origin_counts(
     del sidecar
 
 
-def test_a_large_message_is_saved_through_the_spool(
-    artemis: ArtemisBroker, listener: ListenerProcess
-) -> None:
-    queue, body = fresh("late"), bytes(range(256)) * 20_000
-    with StompPeer(listener.port) as consumer, StompPeer(artemis.ports["PORT"]) as other:
-        other.send(queue, {**TO_ANYCAST, "content-length": str(len(body))}, body)
-        consumer.subscribe(queue, headers=ANYCAST)
-        consumer.nack(consumer.receive())
-        other.subscribe(INTERCEPTED, f"_AMQ_ORIG_ADDRESS = '{queue}'", headers=ANYCAST)
-        saved = other.receive()
-        other.ack(saved)
-    assert saved.body == body
-
-
 def test_metrics_count_connections_bytes_and_what_was_saved_by_kind(
     artemis: ArtemisBroker, tmp_path: Path
 ) -> None:
@@ -148,37 +133,6 @@ def test_metrics_count_connections_bytes_and_what_was_saved_by_kind(
             consumer.unsubscribe()
         ended = "amqsidecar_listener_connections"
         eventually(lambda: metric(ended) == 0, what="the end of the connection is counted")
-
-
-def test_a_copy_whose_original_comes_again_is_there_once(
-    artemis: ArtemisBroker, tmp_path: Path
-) -> None:
-    """The broker has the copy, but not the acknowledgement: the second NACK makes it again."""
-    queue = fresh("late")
-    with (
-        Proxy(artemis.ports["PORT"]) as proxy,
-        ListenerProcess(tmp_path, proxy.port) as listener,
-        StompPeer(artemis.ports["PORT"]) as other,
-    ):
-        send_guarded(other, queue, b"once")
-        with StompPeer(listener.port) as consumer:
-            consumer.subscribe(queue, headers=ANYCAST)
-            proxy.cut_before(b"ACK\n")
-            message = receive_guarded(consumer)
-            with pytest.raises((OSError, StompError)):
-                consumer.nack(message)
-        assert proxy.resets == 1
-        with StompPeer(listener.port) as consumer:
-            consumer.subscribe(queue, headers=ANYCAST)
-            consumer.nack(receive_guarded(consumer))
-            consumer.unsubscribe()
-        # Why a last message: it comes behind each copy.
-        other.send(INTERCEPTED, {**TO_ANYCAST, "_AMQ_ORIG_ADDRESS": queue}, b"last")
-        other.subscribe(INTERCEPTED, f"_AMQ_ORIG_ADDRESS = '{queue}'", headers=ANYCAST)
-        found = [other.receive(), other.receive()]
-        for one in found:
-            other.ack(one)
-        assert [one.body for one in found] == [b"once", b"last"]
 
 
 @pytest.mark.parametrize("version", [stomp.StompConnection11, stomp.StompConnection12])

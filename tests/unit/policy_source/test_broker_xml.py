@@ -84,21 +84,6 @@ def test_a_file_with_everything() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
-    [("1", 1.0), ("+1.5e1", 15.0), (".5", 0.5), ("5.", 5.0)],
-)
-def test_doubles_as_schema_and_parser_read_them(text: str, expected: float) -> None:
-    element = f"<redelivery-delay-multiplier> {text}\n</redelivery-delay-multiplier>"
-    assert _settings(element).redelivery_delay_multiplier == expected
-
-
-@pytest.mark.parametrize(("text", "expected"), [("true", True), (" false ", False), ("1", False)])
-def test_only_true_is_true(text: str, expected: bool) -> None:
-    """The schema takes 1, the parser reads it as false."""
-    assert _settings(f"<no-expiry>{text}</no-expiry>").no_expiry is expected
-
-
-@pytest.mark.parametrize(
     ("element", "words"),
     [
         ("<max-delivery-attempts>3x</max-delivery-attempts>", "whole number"),
@@ -145,13 +130,6 @@ def test_every_problem_is_reported_at_once() -> None:
         assert any(words in problem for problem in problems)
 
 
-def test_match_is_not_trimmed_and_texts_are() -> None:
-    """A blank in a match is part of it."""
-    (entry,) = _read(_setting("<dead-letter-address> D L Q\n</dead-letter-address>", " a ")).entries
-    assert entry.match == " a "
-    assert entry.settings.dead_letter_address == "D L Q"
-
-
 @pytest.mark.parametrize(
     ("text", "environment", "expected"),
     [
@@ -180,18 +158,6 @@ def test_placeholders_without_end_are_refused() -> None:
     """A value that names itself does not hang the reader."""
     with pytest.raises(ConfigError, match="without end"):
         _settings("<dead-letter-address>${a}</dead-letter-address>", {"a": "x${a}"})
-
-
-def test_wildcards_and_markers() -> None:
-    """First characters count; a longer text is worth a warning."""
-    rules = _read(
-        "<wildcard-addresses><delimiter>/x</delimiter><any-words>></any-words>"
-        "<single-word>+</single-word></wildcard-addresses>"
-        "<literal-match-markers> [] </literal-match-markers>"
-    )
-    assert rules.wildcards == WildcardSyntax(delimiter="/", any_words=">", single_word="+")
-    assert rules.literal_match_markers == "[]"
-    assert "only the first character" in rules.warnings[0]
 
 
 def test_warnings_about_what_is_ignored() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TypedDict, TypeVar, Unpack
 
 import pytest
+from msgspec.structs import replace
 
 from amqsidecar.broker import BrokerKind, Delivery
 from amqsidecar.engine.judging.judge import LATEST_DUE_MS, Judge, Judgement, Readers
@@ -160,53 +161,40 @@ def test_a_redelivery_waits_for_its_delay_with_the_rules_words() -> None:
     assert row.redelivery_id == "i1-000000000007"
 
 
-def test_each_value_of_a_redelivery_has_its_place_in_the_row() -> None:
-    verdict, _ = judge(
-        REDELIVER, cause="why", message_id="ID:9", redelivery_id="other", redelivery_count=3
-    )
-    assert verdict.row == TakenRow(
-        id=7,
-        state=RowState.WAITING,
-        due_at_ms=NOW + 500,
-        destination="queue://orders",
-        is_final=False,
-        source="queue://DLQ",
-        redelivery_id="other",
-        redelivery_count=1,
-        delay_ms=500,
-        expiration_ms=0,
-        rule="rule",
-        cause="why",
-        message_id="ID:9",
-        received_at_ms=NOW,
-        encoding="e/1",
-        message=b"body",
-        cause_group="why",
-    )
+FACTS = {"cause": "why", "message_id": "ID:9"}
+REDELIVERED = TakenRow(
+    id=7,
+    state=RowState.WAITING,
+    due_at_ms=NOW + 500,
+    destination="queue://orders",
+    is_final=False,
+    source="queue://DLQ",
+    redelivery_id="other",
+    redelivery_count=1,
+    delay_ms=500,
+    expiration_ms=0,
+    rule="rule",
+    received_at_ms=NOW,
+    encoding="e/1",
+    message=b"body",
+    cause_group="why",
+    **FACTS,
+)
 
 
-def test_each_value_of_a_final_dead_letter_has_its_place_in_the_row() -> None:
-    verdict, _ = judge(
-        DeadLetterTo(queue("final"), 60, "last"), cause="why", message_id="ID:9", redelivery_count=3
-    )
-    assert verdict.row == TakenRow(
-        id=7,
-        state=RowState.WAITING,
+def test_each_value_has_its_place_in_the_row() -> None:
+    verdict, _ = judge(REDELIVER, redelivery_id="other", redelivery_count=3, **FACTS)
+    assert verdict.row == REDELIVERED
+    verdict, _ = judge(DeadLetterTo(queue("final"), 60, "last"), redelivery_count=3, **FACTS)
+    assert verdict.row == replace(
+        REDELIVERED,
         due_at_ms=NOW,
-        destination="queue://orders",
         is_final=True,
-        source="queue://DLQ",
         redelivery_id="i1-000000000007",
         redelivery_count=3,
         delay_ms=0,
         expiration_ms=60,
         rule="last",
-        cause="why",
-        message_id="ID:9",
-        received_at_ms=NOW,
-        encoding="e/1",
-        message=b"body",
-        cause_group="why",
         final_queue="queue://final",
     )
 
