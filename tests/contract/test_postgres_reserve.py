@@ -1,6 +1,5 @@
 """The reserve of a schedule in PostgreSQL, in a tablespace whose volume gets full."""
 
-import random
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -10,21 +9,11 @@ import psycopg
 import pytest
 
 from amqsidecar.errors import StoreFull
-from amqsidecar.model import row_changes
-from amqsidecar.model.operation import Action, OperationState, Selection
-from amqsidecar.model.schedule import RowFilter
-from amqsidecar.operations import operate
 from amqsidecar.stores.postgres.store import PostgresStore
 from support.machine.small_volume import SmallVolume, small_volume
+from support.stores.full_volume import MIB, do_all_but_taking, take
 from support.stores.postgres_server import PostgresServer
-from support.stores.rows import scheduled, taken_row
 from support.virtual_clock import VirtualClock
-
-LATER_MS = 10**12
-MIB = 1024 * 1024
-ALL = RowFilter()
-BATCH = 20
-chance = random.Random(20)
 
 
 @pytest.fixture
@@ -69,32 +58,9 @@ def opened(url: str, clock: VirtualClock) -> Iterator[Callable[..., PostgresStor
         store.close()
 
 
-def take(store: PostgresStore) -> None:
-    cycle = store.open().cycle + 1
-    first = store.allocate_ids(BATCH)
-    rows = [
-        taken_row(number, message=chance.randbytes(24 * 1024), due_at_ms=LATER_MS)
-        for number in range(first, first + BATCH)
-    ]
-    with store.transaction() as tx:
-        tx.record_cycle(cycle, rows, [], [scheduled(row) for row in rows])
-    with store.transaction() as tx:
-        tx.finish_cycle(cycle)
-
-
 def take_for_ever(store: PostgresStore) -> None:
     while True:
         take(store)
-
-
-def send(store: PostgresStore) -> int:
-    cycle = store.open().cycle + 1
-    with store.transaction() as tx:
-        due = tx.claim_due(LATER_MS, 100)
-        tx.record_cycle(cycle, [], due, [])
-    with store.transaction() as tx:
-        tx.finish_cycle(cycle)
-    return len(due)
 
 
 def room_after_a_while(store: PostgresStore, clock: VirtualClock) -> bool:
@@ -123,17 +89,7 @@ def test_where_the_volume_is_full_taking_stops_and_all_else_works(
     settle(store)
 
     person = opened(is_service=False)
-    rows = person.list_rows(ALL, 10_000)
-    assert person.change(RowFilter(ids=(rows[0].id,)), row_changes.discard(1, "ann", 7)) == 1
-    assert person.count_discarded(7) == 0  # What makes room is kept by nobody.
-    wish = operate.Wish(action=Action.HOLD, selection=Selection(rows=ALL), actor="ann")
-    begun = operate.begin(person, wish, clock.now_ms())
-    assert operate.cancel(person, begun.id, 2, "ann").state is OperationState.CANCELLED
-    assert person.forget_history(LATER_MS, 10_000) > 0
-    left = len(rows) - 1
-    while sent := send(store):
-        left -= sent
-    assert left == 0
+    do_all_but_taking(store, person, clock)
     person.shrink()
     assert room_after_a_while(store, clock)
 

@@ -201,7 +201,7 @@ def test_lines_fit_a_real_terminal_and_begin_with_the_root_cause(
         environment={"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "TERM": "xterm"},
         columns=columns,
     )
-    assert code == main.EXIT_DONE
+    assert code == main.EXIT_DONE, text
     check(text)
     lines = STYLE.sub("", text).splitlines()
     assert [one for one in lines if len(one) > columns] == []

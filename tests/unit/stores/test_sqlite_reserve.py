@@ -1,8 +1,7 @@
 """The reserve of a SQLite store, on a volume that is full."""
 
-import random
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -11,21 +10,15 @@ import pytest
 
 from amqsidecar.errors import StoreFull
 from amqsidecar.model import row_changes
-from amqsidecar.model.operation import Action, OperationState, Selection
-from amqsidecar.model.schedule import RowFilter, TakenRow
+from amqsidecar.model.operation import Action, Selection
+from amqsidecar.model.schedule import RowFilter
 from amqsidecar.operations import operate
 from amqsidecar.stores.sqlite.reserve import FULL_PAUSE_S
 from amqsidecar.stores.sqlite.store import SqliteStore
 from support.machine.small_volume import SmallVolume, small_volume
-from support.stores.rows import scheduled, taken_row
+from support.stores.full_volume import ALL, MIB, do_all_but_taking, drain, send, take
 from support.virtual_clock import VirtualClock
 from support.waiting import eventually
-
-MIB = 1024 * 1024
-LATER_MS = 10**12
-ALL = RowFilter()
-BATCH = 20
-chance = random.Random(20)
 
 
 @pytest.fixture
@@ -60,32 +53,6 @@ def reserve_of(volume: SmallVolume) -> Path:
     return volume.folder / "schedule.db.reserve"
 
 
-def take(store: SqliteStore, size: int = 24 * 1024) -> Sequence[TakenRow]:
-    """Take some messages in one cycle."""
-    cycle = store.open().cycle + 1
-    first = store.allocate_ids(BATCH)
-    rows = [
-        taken_row(number, message=chance.randbytes(size), due_at_ms=LATER_MS)
-        for number in range(first, first + BATCH)
-    ]
-    with store.transaction() as tx:
-        tx.record_cycle(cycle, rows, [], [scheduled(row) for row in rows])
-    with store.transaction() as tx:
-        tx.finish_cycle(cycle)
-    return rows
-
-
-def send(store: SqliteStore, count: int) -> int:
-    """Send what waits, in one cycle; return how many it was."""
-    cycle = store.open().cycle + 1
-    with store.transaction() as tx:
-        due = tx.claim_due(LATER_MS, count)
-        tx.record_cycle(cycle, [], due, [])
-    with store.transaction() as tx:
-        tx.finish_cycle(cycle)
-    return len(due)
-
-
 def take_until_short(store: SqliteStore, volume: SmallVolume) -> int:
     """Take until the store says that its volume is short; return how many were taken."""
     taken = 0
@@ -114,9 +81,7 @@ def test_taking_stops_before_the_volume_is_full_and_all_that_waits_drains(
     assert taken > 100
     assert 0 < reserve_of(volume).stat().st_size < 2 * MIB
     assert "no dead letters are taken" in store.room().reason
-    while sent := send(store, 100):
-        taken -= sent
-    assert taken == 0
+    assert drain(store) == taken
     while store.shrink():
         pass
     store.close()
@@ -149,8 +114,7 @@ def test_a_drain_makes_room_without_another_commit(
     store = opened()
     take_until_short(store, volume)
     volume.fill()
-    while send(store, 100):
-        pass
+    drain(store)
     volume.free()
     keeper = opened(is_service=False)
     while keeper.shrink():
@@ -173,9 +137,7 @@ def test_others_that_fill_a_short_volume_leave_the_room_for_all_but_taking(
     if is_anew:
         store = opened()
     assert not store.room().is_enough
-    while sent := send(store, 100):
-        taken -= sent
-    assert taken == 0
+    assert drain(store) == taken
 
 
 @pytest.mark.parametrize("is_anew", [False, True], ids=["running", "after a restart"])
@@ -199,23 +161,7 @@ def test_on_a_volume_full_to_its_last_byte_all_but_taking_works(
     assert not store.room().is_enough
 
     person = opened(is_service=False)
-    rows = person.list_rows(ALL, 1_000)
-    assert person.change(RowFilter(ids=(rows[0].id,)), row_changes.discard(1, "ann", 7)) == 1
-    assert person.count_discarded(7) == 0  # What makes room is kept by nobody.
-    assert (
-        person.change(RowFilter(ids=(rows[1].id,)), row_changes.cancel(1, "ann", ".exhausted")) == 1
-    )
-    begun = operate.begin(
-        person,
-        operate.Wish(action=Action.HOLD, selection=Selection(rows=ALL), actor="ann"),
-        clock.now_ms(),
-    )
-    assert operate.cancel(person, begun.id, 2, "ann").state is OperationState.CANCELLED
-    assert person.forget_history(LATER_MS, 10_000) > 0
-    left = len(rows) - 1
-    while sent := send(store, 100):
-        left -= sent
-    assert left == 0
+    do_all_but_taking(store, person, clock)
     assert not store.room().is_enough
     volume.free()
     assert store.room().is_enough
@@ -242,9 +188,9 @@ def test_after_a_write_that_found_it_full_nothing_is_taken_for_a_while(
     store = opened()
     assert store.room().is_enough
     with pytest.raises(StoreFull):
-        take(store, size=MIB)
+        take(store, MIB)
     assert not store.room().is_enough
-    assert send(store, 100) == 0
+    assert send(store) == 0
     clock.advance(round(FULL_PAUSE_S * 1000))
     eventually(lambda: store.room().is_enough, what="what was written of it is gone")
 
@@ -256,7 +202,7 @@ def test_once_the_volume_has_grown_dead_letters_are_taken_at_once(
     assert store.room().is_enough
     volume.fill(leave_bytes=64 * 1024)
     with pytest.raises(StoreFull):
-        take(store, size=MIB)
+        take(store, MIB)
     assert not store.room().is_enough
     volume.free()
     assert store.room().is_enough
