@@ -74,14 +74,21 @@ def test_of_copies_with_one_message_id_the_first_is_taken(store: Path, tmp_path:
     assert left(store) == [2]
 
 
-def test_of_copies_that_a_filter_selects_the_first_is_taken(store: Path) -> None:
-    assert discard(store, "--one-per-message-id", "--all") == 0
-    assert left(store) == [2]
-
-
-def test_exactly_so_many_are_taken_the_oldest_first(store: Path) -> None:
-    assert discard(store, "--limit", "2") == 0
-    assert left(store) == [3]
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        pytest.param(["--one-per-message-id", "--all"], [2], id="the first of copies"),
+        pytest.param(["--limit", "2"], [3], id="exactly so many, the oldest first"),
+        pytest.param(
+            ["--limit", "2", "--one-per-message-id", "--older-than", "0s"],
+            [2],
+            id="a limit counts copies once",
+        ),
+    ],
+)
+def test_a_filter_selects(store: Path, options: list[str], expected: list[int]) -> None:
+    assert discard(store, *options) == 0
+    assert left(store) == expected
 
 
 def test_a_limit_counts_what_the_action_changes(store: Path) -> None:
@@ -89,11 +96,6 @@ def test_a_limit_counts_what_the_action_changes(store: Path) -> None:
     assert main.run_command_line(["hold", "1", *url]) == 0
     assert main.run_command_line(["hold", "--limit", "1", *url]) == 0
     assert [row.state for row in rows(store)] == ["held", "held", "waiting"]
-
-
-def test_a_limit_counts_copies_of_a_message_once(store: Path) -> None:
-    assert discard(store, "--limit", "2", "--one-per-message-id", "--older-than", "0s") == 0
-    assert left(store) == [2]
 
 
 @pytest.mark.parametrize(
