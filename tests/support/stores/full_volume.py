@@ -6,10 +6,12 @@ from amqsidecar.model import row_changes
 from amqsidecar.model.operation import Action, OperationState, Selection
 from amqsidecar.model.schedule import RowFilter, TakenRow
 from amqsidecar.operations import operate
-from support.stores.opened import OpenableStore
+from amqsidecar.stores.postgres.store import PostgresStore
+from amqsidecar.stores.sqlite.store import SqliteStore
 from support.stores.rows import scheduled, taken_row
 from support.virtual_clock import VirtualClock
 
+Store = SqliteStore | PostgresStore
 MIB = 1024 * 1024
 LATER_MS = 10**12
 ALL = RowFilter()
@@ -17,7 +19,7 @@ BATCH = 20
 _chance = random.Random(20)
 
 
-def take(store: OpenableStore, size_bytes: int = 24 * 1024) -> list[TakenRow]:
+def take(store: Store, size_bytes: int = 24 * 1024) -> list[TakenRow]:
     """Take some messages in one cycle."""
     cycle = store.open().cycle + 1
     first = store.allocate_ids(BATCH)
@@ -32,7 +34,7 @@ def take(store: OpenableStore, size_bytes: int = 24 * 1024) -> list[TakenRow]:
     return rows
 
 
-def send(store: OpenableStore, count: int = 100) -> int:
+def send(store: Store, count: int = 100) -> int:
     """Send what waits, in one cycle; return how many it was."""
     cycle = store.open().cycle + 1
     with store.transaction() as tx:
@@ -43,7 +45,7 @@ def send(store: OpenableStore, count: int = 100) -> int:
     return len(due)
 
 
-def drain(store: OpenableStore) -> int:
+def drain(store: Store) -> int:
     """Send all that waits; return how many it was."""
     total = 0
     while sent := send(store):
@@ -51,7 +53,7 @@ def drain(store: OpenableStore) -> int:
     return total
 
 
-def do_all_but_taking(store: OpenableStore, person: OpenableStore, clock: VirtualClock) -> None:
+def do_all_but_taking(store: Store, person: Store, clock: VirtualClock) -> None:
     """Discard, give up, begin and cancel an operation, forget, and send all that waits."""
     rows = person.list_rows(ALL, 10_000)
     first, second = (RowFilter(ids=(row.id,)) for row in rows[:2])

@@ -161,7 +161,6 @@ def test_a_redelivery_waits_for_its_delay_with_the_rules_words() -> None:
     assert row.redelivery_id == "i1-000000000007"
 
 
-FACTS = {"cause": "why", "message_id": "ID:9"}
 REDELIVERED = TakenRow(
     id=7,
     state=RowState.WAITING,
@@ -178,14 +177,19 @@ REDELIVERED = TakenRow(
     encoding="e/1",
     message=b"body",
     cause_group="why",
-    **FACTS,
+    cause="why",
+    message_id="ID:9",
 )
 
 
 def test_each_value_has_its_place_in_the_row() -> None:
-    verdict, _ = judge(REDELIVER, redelivery_id="other", redelivery_count=3, **FACTS)
+    verdict, _ = judge(
+        REDELIVER, cause="why", message_id="ID:9", redelivery_id="other", redelivery_count=3
+    )
     assert verdict.row == REDELIVERED
-    verdict, _ = judge(DeadLetterTo(queue("final"), 60, "last"), redelivery_count=3, **FACTS)
+    verdict, _ = judge(
+        DeadLetterTo(queue("final"), 60, "last"), cause="why", message_id="ID:9", redelivery_count=3
+    )
     assert verdict.row == replace(
         REDELIVERED,
         due_at_ms=NOW,
