@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 from psycopg import sql
 
@@ -53,28 +52,6 @@ def run(postgres_url: str, capsys: pytest.CaptureFixture[str]) -> Run:
     return command
 
 
-def test_the_oldest_and_one_of_copies_are_chosen(service: PostgresStore, run: Run) -> None:
-    first = service.allocate_ids(4)
-    copies = [taken_row(n, due_at_ms=FAR_MS, message_id="ID:copy") for n in range(first, first + 3)]
-    other = taken_row(first + 3, due_at_ms=FAR_MS)
-    with service.transaction() as tx:
-        tx.record_cycle(2, [*copies, other], [], [])
-    with service.transaction() as tx:
-        tx.finish_cycle(2)
-
-    def chosen(*options: str) -> list[int]:
-        run("discard", "--state", "waiting", *options, "--yes", "--detach")
-        [operation, *_] = run("operations")["operations"]
-        found: list[int] = operation["selection"]["rows"]["ids"]
-        return found
-
-    known = [row["id"] for row in run("list", "--state", "waiting")["rows"]]
-    assert known == [known[0], *range(first, first + 4)]
-    assert chosen("--limit", "2") == known[:2]
-    assert chosen("--limit", "3", "--one-per-message-id") == [known[0], first, first + 3]
-    assert chosen("--one-per-message-id", "--older-than", "0s") == [known[0], first, first + 3]
-
-
 def test_people_see_and_change_it_beside_a_service(service: PostgresStore, run: Run) -> None:
     found = run("status")
     assert found["total"] == 2
@@ -108,14 +85,6 @@ def test_a_message_that_is_gone_is_found_by_its_number_whoever_took_it(
         tx.record([took(row)])
     other.close()
     assert run("show", str(row_id))["redelivery_id"] == row.redelivery_id
-
-
-def test_looking_makes_no_tables(postgres_url: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main.run_command_line(["status", "--set", f"store.url={postgres_url}"]) == 69
-    assert "is empty" in capsys.readouterr().err
-    with psycopg.connect(postgres_url) as connection:
-        found = connection.execute("select to_regnamespace('amqsidecar') is null").fetchone()
-    assert found == (True,)
 
 
 def test_a_password_comes_from_a_file_and_is_never_shown(
