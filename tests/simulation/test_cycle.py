@@ -573,7 +573,6 @@ def test_due_messages_do_not_wait_for_the_intake_of_many_dead_letters(tmp_path: 
     alone = [one.taken for one in world.stats if one.taken and not one.sent]
     beside = [one.taken for one in world.stats if one.taken and one.sent]
     assert set(alone) == {40}, "nothing was due"
-    assert beside == sorted(beside, reverse=True), "each cycle took too long"
-    assert (beside[0], beside[-1]) == (40, 10)
+    assert max(beside) < 20, "each cycle took twice the time that it may"
     assert len(set(world.bodies("orders"))) == len(world.bodies("orders")) == 800
     world.kill()
