@@ -71,17 +71,3 @@ def test_any_request_is_answered_or_cut_off(address: Address, request: bytes) ->
     assert b"Traceback" not in answer
     assert b"root:" not in answer
     assert is_healthy(address)
-
-
-def test_slow_clients_block_neither_others_nor_the_end(address: Address) -> None:
-    """Some say half a request, some read no answer."""
-    server = HttpServer(app_of(), timeout_s=300, max_connections=12)
-    place = server.start("127.0.0.1", 0)
-    slow = [socket.create_connection(place, 10) for _ in range(10)]
-    for number, peer in enumerate(slow):
-        peer.sendall(b"GET /metrics HTTP/1.1\r\n" + b"\r\n" * (number % 2))
-    assert is_healthy(place)
-    server.stop()
-    for peer in slow:
-        peer.close()
-    assert is_healthy(address)

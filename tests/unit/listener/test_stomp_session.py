@@ -332,42 +332,6 @@ HEADERS = st.dictionaries(
 FRAMES = st.lists(st.tuples(NAMES, HEADERS, st.binary(max_size=30)), max_size=8)
 
 
-@given(FRAMES, FRAMES, st.lists(st.integers(1, 40), min_size=1, max_size=20))
-def test_without_a_nack_every_byte_goes_through_however_it_is_cut(
-    from_client: list[tuple[str, dict[str, str], bytes]],
-    from_broker: list[tuple[str, dict[str, str], bytes]],
-    cuts: list[int],
-) -> None:
-    budget = BodyBudget(1 << 20, 0, Path("/nowhere"))
-    session = StompSession(budget, "key", OnFailure.CLOSED)
-    said = CONNECT + b"\r\n".join(
-        frame(name, {**headers, "content-length": str(len(body))}, body)
-        for name, headers, body in from_client
-    )
-    shown = encode("CONNECTED", [(b"version", b"1.2"), (b"server", ARTEMIS)]) + b"\n".join(
-        frame("MESSAGE", {"subscription": "a", **headers, "content-length": str(len(body))}, body)
-        for name, headers, body in from_broker
-    )
-    to_broker = to_client = b""
-    for cut in chunks(said, cuts):
-        to_broker += b"".join(one.data for one in session.from_client(cut))  # type: ignore[union-attr]
-    for cut in chunks(shown, cuts):
-        to_client += b"".join(one.data for one in session.from_broker(cut))  # type: ignore[union-attr]
-    assert to_broker == said
-    assert to_client == shown
-    session.close()
-    assert budget.memory_bytes == 0
-
-
-@given(st.binary(max_size=300), st.lists(st.integers(1, 40), min_size=1, max_size=20))
-def test_bytes_that_are_no_frames_are_not_lost(data: bytes, cuts: list[int]) -> None:
-    session = StompSession(BodyBudget(1 << 20, 0, Path("/nowhere")), "key", OnFailure.OPEN)
-    effects = [one for cut in chunks(CONNECT + data, cuts) for one in session.from_client(cut)]
-    effects += session.client_ended()
-    sent = b"".join(one.data for one in effects if isinstance(one, ToBroker))
-    assert sent == CONNECT + data
-
-
 @given(FRAMES, st.lists(st.integers(1, 40), min_size=1, max_size=20))
 def test_the_cutter_finds_the_same_frames_however_the_stream_is_cut(
     frames: list[tuple[str, dict[str, str], bytes]], cuts: list[int]
