@@ -89,7 +89,6 @@ class StompConsumer(BackgroundConsumer):
     @override
     def _consume(self) -> None:
         with _connected(self._endpoint) as connection:
-            connection.wait_beside(self._waker.receiver.fileno())
             subscriptions = StompSubscriptions(connection, connection.clock)
             subscriptions.add(
                 queue_named(self._queue),

@@ -24,8 +24,6 @@ LARGE_BYTES: Final = 1 << 16
 
 ANSWER_TIMEOUT_S: Final = 60.0
 """Maximum wait for an answer, or until the broker reads."""
-SILENT: Final = "waiting"
-"""What we do where the broker's silence ends the connection; see `lost`."""
 _READ_BYTES: Final = 1 << 18
 _READS_MAX: Final = 64
 
@@ -113,7 +111,6 @@ class ByteStream:
         self.is_other_readable = False
         self.is_greeted = False
         self.last_words: object = None
-        self._end = f"the connection to {self.name} is closed"
         self.idle_s = 0.0
         self.silence = Silence(endpoint, clock)
         self._take_bytes = take
@@ -190,11 +187,8 @@ class ByteStream:
             return
         now_s = self.clock.monotonic_s()
         self._send_sign_of_life(now_s)
-        if now_s - self._read_at_s > self._silence_max_s():
-            raise self.lost(SILENT, f"it was silent for {now_s - self._read_at_s:.0f} s")
-
-    def _silence_max_s(self) -> float:
-        return 1.5 * self.idle_s
+        if now_s - self._read_at_s > 1.5 * self.idle_s:
+            raise self.lost("waiting", f"it was silent for {now_s - self._read_at_s:.0f} s")
 
     def wait(self, timeout_s: float) -> None:
         """Block until bytes arrived, `wake` was called or the time is over."""
@@ -250,12 +244,11 @@ class ByteStream:
     def lost(self, doing: str, cause: object) -> LinkLost:
         """Close the connection; return what to raise."""
         self.close()
-        self._end = f"lost {self.name} while {doing}: {cause}"
-        return LinkLost(self._end)
+        return LinkLost(f"lost {self.name} while {doing}: {cause}")
 
     def _check_open(self) -> None:
         if not self.is_open:
-            raise LinkLost(self._end)
+            raise LinkLost(f"the connection to {self.name} is closed")
 
     def _wait_for_room(self, timeout_s: float) -> None:
         self._check_open()
@@ -274,8 +267,6 @@ class ByteStream:
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             return 0
         except OSError as cause:
-            # Why: what the broker said before it ended the connection tells why.
-            self._read()
             raise self.lost("writing", cause) from cause
         self._written_at_s = self.clock.monotonic_s()
         return sent
