@@ -357,6 +357,10 @@ DASHBOARD = (
                         "stopped by themselves",
                         f"sum({of_schedules('amqsidecar_operations_stopped')})",
                     ),
+                    (
+                        "messages that retention announced",
+                        f"sum({of_schedules('amqsidecar_retention_announced')})",
+                    ),
                 ],
                 help="What operators began. One that stopped waits for a person.",
                 width=8,

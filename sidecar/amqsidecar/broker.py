@@ -106,7 +106,7 @@ class IntakeQueue(msgspec.Struct, frozen=True):
         expires: messages come here because their time to live ran out (Artemis expiry address).
         origin: where all of its messages died; None = each message shows its own. Needed
             where the wire doesn't show it (Classic over AMQP), ignored elsewhere.
-        selector: JMS selector of what is read; "" = everything. Only `TakesChosen` sets it.
+        selector: JMS selector of what is read; "" = everything.
         is_final: a final dead-letter queue, whose messages are taken back; a link may refuse to
             read one that is not marked so, because the sidecar writes to it.
         redelivery_ids: messages of these ids alone are browsed, or read by `TakesChosen`; () = all.
@@ -233,6 +233,8 @@ class Features(msgspec.Struct, frozen=True, kw_only=True):
         listing: lists the queues of Classic.
         settings: asks for the address settings of Artemis.
         delayed: the broker's own places for waiting messages.
+        selects_origins: reads a part of a queue by an `IntakeQueue.selector` of origins, to its
+            end or to the end of what the broker has in memory.
     """
 
     preferred_batch: int = 0
@@ -242,6 +244,7 @@ class Features(msgspec.Struct, frozen=True, kw_only=True):
     listing: ListsQueues | None = None
     settings: TellsSettings | None = None
     delayed: KeepsDelayed | None = None
+    selects_origins: bool = False
 
 
 class LookSession(Protocol):

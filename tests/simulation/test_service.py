@@ -17,6 +17,7 @@ from amqsidecar.engine.intake import IntakeNames
 from amqsidecar.engine.judging.death_groups import DeathGroups, no_fields, no_note
 from amqsidecar.engine.judging.judge import Judge
 from amqsidecar.engine.judging.send_rules import SendRules
+from amqsidecar.engine.manual import Manual
 from amqsidecar.errors import DiscoveryRefused, LinkLost, QueueRefused
 from amqsidecar.model.destination import Destination, queue
 from amqsidecar.model.event import AnyEvent
@@ -26,6 +27,7 @@ from amqsidecar.model.sidecar_names import FINAL_SUFFIX
 from amqsidecar.runtime.attempts import Attempts
 from amqsidecar.runtime.intake_keeper import ALL_REFUSED, FindIntake, IntakeKeeper
 from amqsidecar.runtime.left_behind import LeftBehindNews
+from amqsidecar.runtime.mode import LiveMode
 from amqsidecar.runtime.service import Service
 from amqsidecar.runtime.stored import StoredMode, StoredSettings
 from amqsidecar.runtime.work import EngineParts
@@ -84,6 +86,7 @@ def make_mode(
         ),
         health=health,
         left_behind=LeftBehindNews(health.left_behind),
+        mode=LiveMode(Manual()),
     )
 
 
@@ -104,7 +107,7 @@ def make_service(
     )
     return Service(
         open_link=mode.open,
-        intake=IntakeKeeper(named, find, health.intake),
+        intake=IntakeKeeper(named, find, health.intake, LiveMode(Manual())),
         attempts=Attempts(OneBroker(), 0.5, 30.0, lambda: 0.5),
         clock=world.clock,
         look_at_clock=never_set,

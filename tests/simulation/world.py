@@ -18,6 +18,7 @@ from amqsidecar.engine.gates import NO_GATES, Gates
 from amqsidecar.engine.judging.judge import GroupOf, Judge, Readers
 from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.engine.loss import Losses
+from amqsidecar.engine.manual import Manual
 from amqsidecar.engine.recall import FinalQueues, RecallJudge
 from amqsidecar.model.destination import Destination, queue
 from amqsidecar.model.event import AnyEvent
@@ -132,7 +133,15 @@ class StoreWorld(Generic[S]):
         self._engine = engine = CycleEngine(
             link=link,
             store=self.store,
-            judge=RecallJudge(judge, self.store, finals, (), keeps_exhausted=self.keeps_exhausted),
+            judge=RecallJudge(
+                judge,
+                self.store,
+                finals,
+                (),
+                Manual(),
+                keeps_exhausted=self.keeps_exhausted,
+                holds_backlog=True,
+            ),
             backlog=backlog,
             clock=self.own_clock,
             limits=self.limits,

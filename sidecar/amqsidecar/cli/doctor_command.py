@@ -34,7 +34,7 @@ from amqsidecar.runtime.discovery import Discovery
 from amqsidecar.stores.sqlite.store import path_of_url
 from amqsidecar.telemetry.logs import configure_logs
 from amqsidecar.wiring.links import LinkMaker
-from amqsidecar.wiring.rules import cause_note_settings, load_gates, load_rules
+from amqsidecar.wiring.rules import cause_note_settings, load_gates, load_rules, manual_of
 from amqsidecar.wiring.schedules import SCHEMA, open_schedule
 
 EXIT_PROBLEMS = 78
@@ -137,6 +137,7 @@ def _settings(
         rules=rules,
         decider=None if rules is None else compile_policy(rules, load_plugins()),
         needs_names=url.scheme.startswith("amqp"),
+        manual=manual_of(config, rules),
         names=DeadLetterNames(
             rules if isinstance(rules, ClassicRules) else None, config.intake.origin
         ),

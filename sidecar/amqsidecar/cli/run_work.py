@@ -30,7 +30,9 @@ def run_or_check(
     problems = check_start(config)
     if problems:
         raise ConfigError(problems)
-    raise typer.Exit(run_observer(config) if observe else run_service(config))
+    if observe:
+        raise typer.Exit(run_observer(config))
+    raise typer.Exit(run_service(config, read_again=lambda: read_config(config_file, sets)))
 
 
 def _check(config: Config, *, awaits_files: bool) -> None:

@@ -24,7 +24,15 @@ _SERVICE_VARIABLE: Final = re.compile(
 _NOT_OPTIONS: Final = frozenset({"AMQSIDECAR_CONFIG", "AMQSIDECAR_CRASH_POINT"})
 """Environment variables of amqsidecar that set no option: see `cli.options`."""
 
-_FREE_FORM: Final = ("policy.rules", "policy.plugins", "policy.gates", "intake.group_by")
+_FREE_FORM: Final = (
+    "policy.rules",
+    "policy.plugins",
+    "policy.gates",
+    "intake.group_by",
+    "redelivery.parked_keep",
+    "redelivery.exhausted_keep",
+    "redelivery.in_place_keep",
+)
 """Options whose content isn't described by the schema."""
 
 _PATHS: Final = (

@@ -4,11 +4,11 @@ A validator raises ValueError with a sentence on the expected value; `problems` 
 between options and names the option to change.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator
 
 KeyedProblem = tuple[str, str]
 """The dotted key of an option, and its problem."""
@@ -79,3 +79,15 @@ def _as_path(value: object) -> object:
 
 
 OptionalPath = Annotated[Path | None, BeforeValidator(_as_path, json_schema_input_type=str | None)]
+
+
+def _as_entries(value: object) -> object:
+    if value is None or isinstance(value, Mapping):
+        return value or {}
+    raise ValueError("expected a mapping with `entries`, `default_entry`, or both")
+
+
+# Why no type of what is in it: the YAML reader's mappings know their lines.
+Entries = Annotated[
+    Mapping[str, object], PlainValidator(_as_entries, json_schema_input_type=dict[str, Any])
+]

@@ -93,7 +93,7 @@ class Config(Section):
                 "in: set `queue`, or use another store",
             )
 
-        if self.redelivery.mode is RedeliveryMode.MANUAL:
+        if self.redelivery.mode is RedeliveryMode.MANUAL or self.redelivery.manual:
             yield from self._problems_of_manual()
 
     def _problems_of_manual(self) -> Iterator[KeyedProblem]:
@@ -122,7 +122,7 @@ class Config(Section):
             ),
         ):
             if is_wrong:
-                yield key, f"{why}; redelivery.mode is `manual`"
+                yield key, f"{why}; redelivery.mode is `manual`, or redelivery.manual is set"
 
     def origin(self, key: str) -> str:
         """Return where an option was set, such as `sidecar.yaml:12`; the key itself if nowhere."""

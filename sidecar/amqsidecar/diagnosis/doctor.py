@@ -46,6 +46,7 @@ from amqsidecar.diagnosis.judging import (
     is_wildcard,
     kind_finding,
     loop_findings,
+    manual_findings,
     policy_findings,
     unknown_origin_findings,
 )
@@ -220,7 +221,10 @@ class Doctor:
         self._found += loop_findings(
             intake, self._kind, settings.rules, origins, settings.final_suffix
         )
-        self._found += kind_finding(self._kind, settings.rules)
+        self._found += (
+            *kind_finding(self._kind, settings.rules),
+            *manual_findings(settings.manual, link),
+        )
         if settings.needs_names and self._kind is BrokerKind.CLASSIC:
             self._found += unknown_origin_findings(intake, settings.names, rights.existing)
         self._found += recorded_findings(self._kind, settings.scheme, settings.allowed_losses)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from datetime import UTC, datetime
 from typing import Any
 
-from amqsidecar.broker import BrokerKind, IntakeQueue
+from amqsidecar.broker import BrokerKind, IntakeQueue, LookSession
 from amqsidecar.diagnosis.artemis_layout import delivery_attempts, listed
 from amqsidecar.diagnosis.classic_layout import named_origins
 from amqsidecar.diagnosis.finding import Check, Finding, Severity, new_finding
@@ -15,6 +15,7 @@ from amqsidecar.engine.judging.allowed_origins import OPTION, within
 from amqsidecar.engine.judging.dead_letter_names import DeadLetterNames
 from amqsidecar.engine.judging.final_destination import final_destination
 from amqsidecar.engine.judging.resend_copies import no_resend_problem
+from amqsidecar.engine.manual import PATTERNS_OPTION, Manual
 from amqsidecar.model.dead_letter import DeadLetter
 from amqsidecar.model.decision import DeadLetterTo, Redeliver, Redirect
 from amqsidecar.model.destination import Destination, final_queue
@@ -64,6 +65,12 @@ def kind_finding(kind: BrokerKind, rules: Rules | None) -> Iterator[Finding]:
             path=rules.source.path,
             mend="policy: {source: broker.xml}" if is_xml else "",
         )
+
+
+def manual_findings(manual: Manual, link: LookSession) -> Iterator[Finding]:
+    """Yield what is left to a person and can't be left."""
+    if problem := manual.problem(link):
+        yield new_finding("manual_in_part", PATTERNS_OPTION, problem=problem)
 
 
 def loop_findings(

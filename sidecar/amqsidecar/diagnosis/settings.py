@@ -6,6 +6,7 @@ from amqsidecar.broker import BrokerKind, IntakeQueue
 from amqsidecar.diagnosis.cause_notes import CauseNoteSettings
 from amqsidecar.diagnosis.schedule import ScheduleFacts
 from amqsidecar.engine.judging.dead_letter_names import DeadLetterNames
+from amqsidecar.engine.manual import Manual
 from amqsidecar.model.left_behind import Loss
 from amqsidecar.model.resend_effect import ResendEffect
 from amqsidecar.plugin import Decider
@@ -25,6 +26,7 @@ class DoctorSettings(msgspec.Struct, frozen=True, kw_only=True):
         decider: the given rules, compiled; None = none.
         needs_names: whether the wire shows no origins, so that a queue's name must give them
             (Classic over AMQP).
+        manual: what is left to a person.
         allowed_losses: permitted by the operator.
         allowed_effects: permitted by the operator.
         allowed_origins: patterns of where redeliveries may go; () = anywhere.
@@ -46,6 +48,7 @@ class DoctorSettings(msgspec.Struct, frozen=True, kw_only=True):
     rules: ClassicRules | ArtemisRules | None = None
     decider: Decider | None = None
     needs_names: bool = False
+    manual: Manual = Manual()
     names: DeadLetterNames = msgspec.field(default_factory=lambda: DeadLetterNames(None))
     allowed_losses: tuple[Loss, ...] = ()
     allowed_effects: tuple[ResendEffect, ...] = ()

@@ -16,6 +16,7 @@ from amqsidecar.broker import Delivery
 from amqsidecar.engine.in_place import named
 from amqsidecar.engine.judging.judge import Judgement, Judging
 from amqsidecar.engine.judging.send_rules import LONGEST_NAME, SendRules
+from amqsidecar.engine.manual import Manual
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.event import AnyEvent, Held, Parked, Received
 from amqsidecar.model.failure import failure_cause
@@ -70,9 +71,11 @@ class RecallJudge:
         judge: Judging,
         store: Store,
         finals: FinalQueues,
-        in_place: Collection[str],
+        in_place: Collection[str] | None,
+        manual: Manual,
         *,
         keeps_exhausted: bool,
+        holds_backlog: bool,
     ) -> None:
         """Make it.
 
@@ -81,14 +84,18 @@ class RecallJudge:
             store: knows the messages in final queues; asked in the transaction of the cycle.
             finals: which queues are final.
             in_place: dead-letter queues that may hold messages with a row, since they were not read
-                before; canonical texts.
+                before; canonical texts; None = all.
+            manual: what is left to a person.
             keeps_exhausted: messages that were not chosen stay in the schedule; False = they go
                 back.
+            holds_backlog: a dead letter that has a row is held when it is taken.
         """
         self._judge = judge
         self._store = store
         self._finals = finals
         self._in_place = in_place
+        self._manual = manual
+        self._holds_backlog = holds_backlog
         self._unchosen = Recall.NONE if keeps_exhausted else Recall.RETURN
         self._known: dict[tuple[str, str], list[RowView]] = {}
         self._order = OrderKeeper()
@@ -102,12 +109,13 @@ class RecallJudge:
         """Read what is known of deliveries that are judged next; see `Judging`."""
         deliveries = self._judge.prepare(deliveries)
         self._known = {}
-        if not self._finals.is_any and not self._in_place:
+        in_place = self._in_place
+        if not self._finals.is_any and in_place is not None and not in_place:
             return deliveries
         ids = {
             redelivery_id
             for one in deliveries
-            if (self._finals.covers(one.source) or str(one.source) in self._in_place)
+            if (in_place is None or self._finals.covers(one.source) or str(one.source) in in_place)
             and (redelivery_id := lying_id(one.provenance))
         }
         for row in self._store.lying(ids) if ids else ():
@@ -118,7 +126,12 @@ class RecallJudge:
         self, delivery: Delivery, uid: str, row_id: int, now_ms: int, *, is_backlog: bool
     ) -> Judgement:
         """Return the judgement on a delivery that was prepared for; see `Judge.judge`."""
-        is_final = self._finals.covers(delivery.source)
+        is_left = self._manual.leaves(delivery)
+        is_final = self._finals.covers(delivery.source) and (
+            is_left or not self.send_rules.is_intake(delivery.source)
+        )
+        # Why: a wire handed over what a person has to decide, and no rule may re-send it.
+        is_backlog = is_backlog or is_left
         if not is_final and not self._known:
             return self._judge.judge(delivery, uid, row_id, now_ms, is_backlog=is_backlog)
         redelivery_id = lying_id(delivery.provenance)
@@ -126,7 +139,7 @@ class RecallJudge:
         if not is_final and not (rows and rows[0].recall in WANTED):
             known = rows.pop(0) if rows else None
             if known is not None:
-                delivery = named(delivery)
+                delivery, is_backlog = named(delivery), is_backlog or self._holds_backlog
             judgement = self._judge.judge(delivery, uid, row_id, now_ms, is_backlog=is_backlog)
             return judgement if known is None else _in_place_of(known, judgement)
         self._finals.arrivals += is_final

@@ -113,6 +113,11 @@ def _overlap(left: _Part, right: _Part) -> _Part | None:
     return _Part(Destination(left.destination.kind, name), tuple(merged), extra)
 
 
+def have_overlap(left: Destination, right: Destination) -> bool:
+    """Return whether a destination may match both patterns."""
+    return _overlap(_take_apart(left), _take_apart(right)) is not None
+
+
 def _borrowed_parts(parts: Sequence[_Part]) -> Iterator[_Part]:
     """Yield what a composite matches in addition to what each of its parts would match alone.
 

@@ -21,13 +21,15 @@ from amqsidecar.operations.failures.former_groups import (
     read_cause_groups,
     read_failure_groups,
 )
+from amqsidecar.operations.retention import Retention
 from amqsidecar.runtime.clocks.service import ServiceClock
 from amqsidecar.schedule import OpenSchedule, Schedule
 from amqsidecar.telemetry.metrics import Metrics
 
 GAUGES_EVERY_S = 5.0
 LEDGER_EVERY_S = 30.0
-RETENTION_EVERY_S = 15.0
+FORGET_EVERY_S = 15.0
+RETENTION_EVERY_S = 60.0
 FORGOTTEN_AT_ONCE = 2_000
 """Events removed in one transaction, so that a cycle never waits long for the write lock."""
 LEDGER_FORGOTTEN_AT_ONCE = 500
@@ -64,6 +66,7 @@ class Housekeeping:
         metrics: Metrics,
         keep_ms: int,
         max_events: int,
+        retention: Retention | None = None,
         folder: Path | None = None,
         rules_change: RulesChange = no_rules_change,
         learn: Callable[[CauseGroups], None] = no_learning,
@@ -74,6 +77,7 @@ class Housekeeping:
         self._metrics = metrics
         self._keep_ms = keep_ms
         self._max_events = max_events
+        self._retention = retention
         self._folder = folder
         self._rules_change = rules_change
         self._learn = learn
@@ -86,7 +90,8 @@ class Housekeeping:
         self._stopping = service_clock.stopping
         service_clock.every(GAUGES_EVERY_S, "gauges", self.show)
         service_clock.every(LEDGER_EVERY_S, "ledger_gauges", self.show_ledger)
-        service_clock.every(RETENTION_EVERY_S, "retention", self.forget)
+        service_clock.every(FORGET_EVERY_S, "forgetting", self.forget)
+        service_clock.every(RETENTION_EVERY_S, "retention", self.announce)
 
     def show(self) -> None:
         """Show the state of the schedule."""
@@ -121,6 +126,17 @@ class Housekeeping:
             schedule.add_service_mark(change)
             self._kept_change = change
 
+    def announce(self) -> None:
+        """Announce the operations of the retention."""
+        if self._retention is None:
+            return
+        try:
+            with closing(self._open_schedule()) as store:
+                for number, reason in self._retention.announce(store, self._clock.now_ms()):
+                    log.warning("retention_announced", operation=number, reason=reason)
+        except (ConfigError, StoreError) as error:
+            log.warning("retention_failed", reason=str(error))
+
     def forget(self) -> None:
         """Remove events that are too old or too many, and other expired records of a ledger."""
         now_ms = self._clock.now_ms()
@@ -141,7 +157,7 @@ class Housekeeping:
                 self._forget_discarded(store, ends_s, now_ms - undo_ms)
                 self._repeat(ends_s, True, store.shrink)
         except (ConfigError, StoreError) as error:
-            log.warning("retention_failed", reason=str(error))
+            log.warning("history_not_forgotten", reason=str(error))
             return
         if removed:
             log.info("history_forgotten", events=removed)

@@ -26,6 +26,7 @@ from amqsidecar.model.provenance import lying_id
 from amqsidecar.model.schedule import WANTED, RowFilter, RowState
 from amqsidecar.runtime.final_queues import is_recalling
 from amqsidecar.runtime.intake_keeper import FindIntake
+from amqsidecar.runtime.mode import LiveMode
 from amqsidecar.runtime.work import MakeJudge
 from amqsidecar.schedule import Schedule
 
@@ -51,6 +52,7 @@ class InPlaceIndex:
         clock: Clock,
         interval_s: float,
         max_messages: int,
+        mode: LiveMode,
     ) -> None:
         """Make it.
 
@@ -61,7 +63,10 @@ class InPlaceIndex:
             clock: the time.
             interval_s: from one look to the next.
             max_messages: of each queue that get rows, from its head.
+            mode: which messages get rows: those that are left to a person.
         """
+        self._mode = mode
+        self._manual = mode.now
         self._named = named
         self._find_intake = find_intake
         self._make_judge = make_judge
@@ -76,9 +81,14 @@ class InPlaceIndex:
         self._said: set[str] = set()
 
     @property
+    def is_wanted(self) -> bool:
+        """Whether anything is left to a person."""
+        return self._mode.now.is_any
+
+    @property
     def is_due(self) -> bool:
         """Whether it is time to look."""
-        return self._clock.monotonic_s() >= self._look_at_s
+        return self.is_wanted and self._clock.monotonic_s() >= self._look_at_s
 
     def look(self, schedule: Schedule, link: LookSession) -> None:
         """Look into all dead-letter queues, and add the rows of messages that have none.
@@ -90,6 +100,9 @@ class InPlaceIndex:
             LinkLost: the connection is gone.
         """
         self._look_at_s = self._clock.monotonic_s() + self._interval_s
+        if self._manual != self._mode.now:
+            self._manual = self._mode.now
+            self._unchanged.clear()
         try:
             queues = self._named or tuple(self._find_intake(link))
             judge = self._judge_of(link, queues)
@@ -132,7 +145,7 @@ class InPlaceIndex:
         }
         places = [one for one in lying if judge.send_rules.is_intake(one)]
         counters = _depths(link, places)
-        found = link.browse(queue, self._max_messages)
+        found = list(filter(self._manual.leaves, link.browse(queue, self._max_messages)))
         sources = {one.source for one in found}
         for place in {queue.destination, *sources}.intersection(places) - counters.keys():
             self._forget_gone(schedule, place, [one for one in found if one.source == place])
@@ -188,6 +201,9 @@ class InPlaceIndex:
             if not new:
                 return True
             if is_recalling(schedule) or not moves.read_on():
+                return False
+            # Why here: from this moment on the service may take what was seen.
+            if self._manual != self._mode.now:
                 return False
             if any(lying_id(one.provenance) in moves.ids for one in new):
                 return False

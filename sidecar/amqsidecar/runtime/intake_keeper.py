@@ -13,6 +13,7 @@ from amqsidecar.broker import IntakeQueue, IntakeSession, LookSession
 from amqsidecar.engine.intake import IntakeNames
 from amqsidecar.errors import BrokerRefused, DiscoveryRefused, QueueRefused
 from amqsidecar.model.left_behind import REFUSED, LeftBehind
+from amqsidecar.runtime.mode import LiveMode
 
 MENDS_REFUSAL = (
     "skipped for now; the others are read, and each discovery tries it again: give the sidecar's "
@@ -22,7 +23,7 @@ NONE_KNOWN = (
     "no dead-letter queue of the broker is known, so nothing is taken yet; discovery continues, "
     "or name the queues in intake.queues"
 )
-MANUAL = "redelivery.mode is manual: dead letters stay in their queues until a person acts on them"
+MANUAL = "only a person takes dead letters: redelivery.mode is manual, or redelivery.manual is set"
 ALL_REFUSED = (
     "no dead-letter queue can be read, so nothing is taken; waiting messages are still sent"
 )
@@ -50,8 +51,7 @@ class IntakeKeeper:
         named: Sequence[IntakeQueue],
         find: FindIntake,
         report_health: ReportIntake,
-        *,
-        is_manual: bool = False,
+        mode: LiveMode,
     ) -> None:
         """Make it.
 
@@ -59,13 +59,13 @@ class IntakeKeeper:
             named: the operator's; none = those that are found.
             find: finds the others.
             report_health: see `ReportIntake`.
-            is_manual: none of them is read; only `finals` are.
+            mode: which of them are left to a person; `finals` are read in any case.
         """
-        self._is_manual = is_manual
+        self._mode = mode
         self._named = tuple(named)
         self._find = find
         self._report_health = report_health
-        self._has_looked = False
+        self._has_looked = self._stays = False
         self._found: tuple[IntakeQueue, ...] = ()
         self._told_queues: list[str] | None = None
         self._told_refused: dict[str, str] = {}
@@ -104,11 +104,17 @@ class IntakeKeeper:
         # Why all: a queue that is refused now may be read later.
         if wanted != names.queues:
             names.replace(wanted)
-        stays = self._is_manual and bool(wanted)
-        if self._is_manual:
-            wanted = ()
-            if not self._has_looked:
-                log.info("intake_manual", meaning=MANUAL)
+        stays_before, self._stays = self._stays, False
+        if wanted:
+            try:
+                wanted = self._mode.now.automatic(link, wanted)
+                self._stays = not wanted
+            except (DiscoveryRefused, QueueRefused) as refused:
+                if not self._has_looked:
+                    raise
+                wanted, problem = (), str(refused)
+        if self._stays and not stays_before:
+            log.info("intake_manual", meaning=MANUAL)
         # Why once only: what is left out meanwhile would be read from its front again.
         if not (finals and self._has_looked):
             refused_queues = self._attach(link, list(wanted), prefetch)
@@ -122,7 +128,7 @@ class IntakeKeeper:
         left_behind += link.left_behind()
         read = [one.destination.name for one in wanted if one not in refused_queues]
         all_refused = {one.queue.name: one.meaning for one in left_behind if one.reason == REFUSED}
-        if stays:
+        if self._stays:
             problem = ""
         elif not read and not problem:
             problem = ALL_REFUSED if all_refused else NONE_KNOWN

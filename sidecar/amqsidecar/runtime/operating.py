@@ -14,6 +14,7 @@ from amqsidecar.errors import SidecarError, StoreError
 from amqsidecar.model.operation import SENDS, Operation, OperationState, is_working
 from amqsidecar.operations.follow import follow, judge
 from amqsidecar.operations.operate import carry_out, leave, pause
+from amqsidecar.operations.retention import announced
 from amqsidecar.runtime.worker import KeptSchedule, Worker
 from amqsidecar.schedule import OpenSchedule, Schedule
 from amqsidecar.telemetry.metrics import Metrics
@@ -89,6 +90,7 @@ class Operating:
         now_s = self._clock.monotonic_s()
         found = store.open_operations()
         self._metrics.set_operations_running(sum(map(is_working, found)))
+        self._metrics.set_retention_announced(announced(found, self._clock.now_ms()))
         if now_s >= self._count_at_s:
             self._count_at_s = now_s + COUNT_EVERY_S
             self._count(store)

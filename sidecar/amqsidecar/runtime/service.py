@@ -1,5 +1,6 @@
 """The service: owns the link, reconnects, and drives the engine until `stop`."""
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Event as Flag
@@ -51,6 +52,12 @@ class LinkLoop:
         self._link: LookSession | None = None
         self._is_up = False
         self._logs_in_anew = False
+        self._renewals = deque[str]()
+
+    def renew(self, reason: str) -> None:
+        """End the current link soon and open another; may be called from any thread."""
+        self._renewals.append(reason)
+        self.wake()
 
     def stop(self) -> None:
         """End soon; may be called from a signal handler and from any thread."""
@@ -112,10 +119,13 @@ class LinkLoop:
         """Return whether to keep the link that was up then: not after `stop` or an old log-in."""
         if self._stop.is_set():
             return False
-        self._logs_in_anew = self._attempts.login_outdated(since_s)
-        if self._logs_in_anew:
-            self._log.info("logging_in_anew", reason="a newer token exists; logging in with it")
-        return not self._logs_in_anew
+        reason = self._renewals.popleft() if self._renewals else ""
+        if self._attempts.login_outdated(since_s):
+            reason = "a newer token exists; logging in with it"
+        self._logs_in_anew = bool(reason)
+        if reason:
+            self._log.info("logging_in_anew", reason=reason)
+        return not reason
 
     def _pause(self, reason: str, pause_s: float) -> None:
         self._health.link_down(reason)
@@ -127,7 +137,7 @@ class Service:
     """One sidecar, one link at a time; its mode decides the work over a link.
 
     Attributes:
-        stop, wake: see `LinkLoop`; the running cycle is finished.
+        stop, wake, renew: see `LinkLoop`; the running cycle is finished.
     """
 
     def __init__(
@@ -169,7 +179,7 @@ class Service:
         self._health = health
         self._left_behind = left_behind
         self._loop = LinkLoop("service", attempts, health)
-        self.stop, self.wake = self._loop.stop, self._loop.wake
+        self.stop, self.wake, self.renew = self._loop.stop, self._loop.wake, self._loop.renew
         self._look_again = Flag()
         self.service_clock = ServiceClock(self.wake, clock)
 

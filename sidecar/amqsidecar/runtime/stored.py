@@ -37,6 +37,7 @@ from amqsidecar.model.schedule import StoreState
 from amqsidecar.operations.failures.former_groups import learn_cause_groups
 from amqsidecar.runtime.late_notes import LateCauseNotes
 from amqsidecar.runtime.left_behind import LeftBehindNews
+from amqsidecar.runtime.mode import LiveMode
 from amqsidecar.runtime.recalling import Recalling
 from amqsidecar.runtime.work import EngineParts, MakeJudge, OpenedLink, Work
 from amqsidecar.schedule import Schedule
@@ -158,9 +159,11 @@ class StoredMode:
         health: Health,
         left_behind: LeftBehindNews,
         death_groups: DeathGroups,
+        mode: LiveMode,
         notes: CauseNotes | None = None,
     ) -> None:
         self.notes = notes
+        self._mode = mode
         self.death_groups = death_groups
         self.schedule = schedule
         self.settings = settings
@@ -217,6 +220,7 @@ class StoredMode:
         wake_at: Callable[[int], None],
     ) -> Work | None:
         """Wait until the instance is ours; see `OpenedLink`."""
+        self._mode.begin(link)
         self.tokens.check_start(link, self.schedule, state)
         names, backlog = IntakeNames(link.description.kind), self._make_backlog(link)
         judge = self.make_judge(link, names)
@@ -252,7 +256,15 @@ class StoredMode:
         lying = {one.queue for one in store.exhausted_tallies() if one.is_in_queue}
         judge_of_deaths.send_rules.note_finals(map(parse_destination, lying))
         paired = PairedJudge(judge_of_deaths, store.known_lives)
-        judge: Judging = RecallJudge(paired, store, self.finals, lying, keeps_exhausted=keeps)
+        judge: Judging = RecallJudge(
+            paired,
+            store,
+            self.finals,
+            None if self._mode.has_left else lying,
+            self._mode.now,
+            keeps_exhausted=keeps,
+            holds_backlog=self.settings.holds_backlog,
+        )
         if self.notes is not None:
             judge = NotedJudge(judge, self.notes, OneQueue(link, self.notes.is_copied).holds)
         return CycleEngine(

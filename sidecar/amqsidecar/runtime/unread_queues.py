@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 from amqsidecar.broker import BrokerKind, IntakeQueue, LookSession
 from amqsidecar.engine.intake import IntakeNames
+from amqsidecar.engine.manual import Manual
 from amqsidecar.errors import DiscoveryRefused
 from amqsidecar.model.destination import Destination, final_queue, queue
 
@@ -24,8 +25,7 @@ def unread_queues(
     named: Sequence[IntakeQueue],
     find_intake: Callable[[LookSession], Sequence[IntakeQueue]],
     final_suffix: str,
-    *,
-    is_manual: bool = False,
+    manual: Manual,
 ) -> tuple[Destination, ...]:
     """Return final dead-letter queues, and dead-letter queues that the operator did not name.
 
@@ -37,7 +37,7 @@ def unread_queues(
         named: queues that the operator named; none = all that are found are read.
         find_intake: finds dead-letter queues.
         final_suffix: ends the names of final queues.
-        is_manual: no queue is read, so that all are returned.
+        manual: what is left to a person.
 
     Raises:
         LinkLost: the connection is gone.
@@ -47,8 +47,10 @@ def unread_queues(
     names.replace(named)
     try:
         found = [one.destination for one in find_intake(link)]
-        others = [one for one in found if is_manual or (named and not names.covers(one))]
-        others += [one.destination for one in named if is_manual]
+        others = [
+            one for one in found if manual.leaves_queue(one) or (named and not names.covers(one))
+        ]
+        others += [one.destination for one in named if manual.leaves_queue(one.destination)]
         if kind is BrokerKind.ARTEMIS:
             sources = [one.destination for one in named] or found
             others += [final_queue(one, final_suffix) for one in sources]

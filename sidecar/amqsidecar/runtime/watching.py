@@ -180,7 +180,7 @@ class Watching:
         self._read(store)
         self._find()
         self._choose(store, tallies, [*known, *self._unread])
-        if not self._watched and self._in_place is None:
+        if not self._watched and not (self._in_place and self._in_place.is_wanted):
             self._close_link()
         now_s = self._clock.monotonic_s()
         due = [

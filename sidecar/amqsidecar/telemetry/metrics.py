@@ -223,6 +223,10 @@ class Metrics:
         """Set the number of operations that stopped by themselves."""
         self._set("amqsidecar_operations_stopped", float(count))
 
+    def set_retention_announced(self, count: int) -> None:
+        """Set the number of messages that the retention is about to discard or move."""
+        self._set("amqsidecar_retention_announced", float(count))
+
     def operations_changed(self, action: Action, changed: int, came_back: int) -> None:
         """Count messages that operations changed, and that came back."""
         added = {

@@ -27,7 +27,7 @@ from amqsidecar.runtime.observer import Observer, ObserverLog
 from amqsidecar.runtime.process import give_large_blocks_back, give_way_soon
 from amqsidecar.telemetry.logs import LogObserved
 from amqsidecar.telemetry.metrics import Metrics
-from amqsidecar.wiring.parts import ProcessParts, require_url, stopping
+from amqsidecar.wiring.parts import ProcessParts, ReadConfig, require_url, stopping
 from amqsidecar.wiring.rules import gates_at
 from amqsidecar.wiring.stored import run_stored
 
@@ -140,8 +140,17 @@ def run_broker_held(config: Config, crash_point: CrashPoint) -> None:
 log = structlog.get_logger("amqsidecar.wiring.app")
 
 
-def run_service(config: Config, environ: Mapping[str, str] = os.environ) -> int:
+def run_service(
+    config: Config,
+    environ: Mapping[str, str] = os.environ,
+    read_again: ReadConfig | None = None,
+) -> int:
     """Run the service until SIGTERM or SIGINT; return the exit code.
+
+    Args:
+        config: at the start.
+        environ: names a crash point.
+        read_again: see `ProcessParts`.
 
     Raises:
         ConfigError: the configuration or the policy can't be used.
@@ -151,8 +160,10 @@ def run_service(config: Config, environ: Mapping[str, str] = os.environ) -> int:
     require_url(config)
     give_large_blocks_back()
     give_way_soon()
-    run = run_broker_held if config.store.url == BROKER_HELD else run_stored
-    run(config, crash_point_of(environ))
+    if config.store.url == BROKER_HELD:
+        run_broker_held(config, crash_point_of(environ))
+    else:
+        run_stored(config, crash_point_of(environ), read_again)
     log.info("stopped")
     return 0
 

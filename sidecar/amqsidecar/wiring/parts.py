@@ -15,7 +15,6 @@ from amqsidecar.broker import IntakeQueue
 from amqsidecar.clock import Clock, ClockStep
 from amqsidecar.config.schema import Config
 from amqsidecar.config.sections.http import split_listen
-from amqsidecar.config.sections.redelivery import RedeliveryMode
 from amqsidecar.engine.crash_points import CrashPoint
 from amqsidecar.engine.cycle_events import CycleStats
 from amqsidecar.engine.judging.allowed_origins import parse_pattern
@@ -27,6 +26,7 @@ from amqsidecar.policy.destination_map import DestinationMap
 from amqsidecar.runtime.attempts import FIRST_PAUSE_S, LONGEST_PAUSE_S, Attempts
 from amqsidecar.runtime.intake_keeper import FindIntake, IntakeKeeper
 from amqsidecar.runtime.left_behind import LeftBehindNews
+from amqsidecar.runtime.mode import LiveMode
 from amqsidecar.runtime.process import collect_seldom
 from amqsidecar.runtime.service import Service
 from amqsidecar.runtime.work import EngineParts, OpenLink
@@ -37,7 +37,7 @@ from amqsidecar.telemetry.logs import LogEvents, configure_logs
 from amqsidecar.telemetry.metrics import Metrics
 from amqsidecar.wiring.gate import lying_reader, opened_gate
 from amqsidecar.wiring.links import LinkMaker
-from amqsidecar.wiring.rules import RunningRules, gates_at, send_rules
+from amqsidecar.wiring.rules import RunningRules, gates_at, manual_of, send_rules
 from amqsidecar.wiring.schedules import open_schedule
 
 if TYPE_CHECKING:
@@ -46,6 +46,10 @@ if TYPE_CHECKING:
     from amqsidecar.http.authentication.settings import AccessSettings
 
 log = structlog.get_logger("amqsidecar.wiring.app")
+
+
+ReadConfig = Callable[[], Config]
+"""Reads the options; raises ConfigError."""
 
 
 def owner_of(owners: Mapping[str, str]) -> Callable[[str], str]:
@@ -65,8 +69,17 @@ class ProcessParts:
         crash_point: CrashPoint,
         *,
         needs_token: bool,
+        read_again: ReadConfig | None = None,
     ) -> None:
         """Make them.
+
+        Args:
+            config: at the start.
+            clock: of the schedule.
+            link_clock: of links.
+            crash_point: of tests.
+            needs_token: see `Health`.
+            read_again: reads the options once more; None = they never change.
 
         Raises:
             ConfigError: the configuration or the policy can't be used.
@@ -88,6 +101,10 @@ class ProcessParts:
         self.log_events = LogEvents(clock)
         self.links = LinkMaker(
             config, link_clock, crash_point, self.rules.classic, self.rules.digest
+        )
+        self.mode = LiveMode(
+            manual_of(config, self.rules.given),
+            None if read_again is None else lambda: manual_of(read_again(), self.rules.given),
         )
         self.attempts = Attempts(self.links, FIRST_PAUSE_S, LONGEST_PAUSE_S, self.chance)
 
@@ -119,7 +136,7 @@ class ProcessParts:
                 named,
                 find_intake,
                 self.health.intake,
-                is_manual=self.config.redelivery.mode is RedeliveryMode.MANUAL,
+                self.mode,
             ),
             attempts=self.attempts,
             clock=self.clock,

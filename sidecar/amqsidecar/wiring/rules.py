@@ -11,11 +11,12 @@ from amqsidecar.clock import Clock
 from amqsidecar.config.copy_keys import copy_keys
 from amqsidecar.config.schema import Config
 from amqsidecar.config.sections.policy import TopicPolicy, VerdictPolicy
-from amqsidecar.config.sections.redelivery import ExhaustedChoice
+from amqsidecar.config.sections.redelivery import ExhaustedChoice, RedeliveryMode
 from amqsidecar.diagnosis.cause_notes import CauseNoteSettings
 from amqsidecar.engine.cause_notebook import CauseNotebook
 from amqsidecar.engine.gates import GatesAt, described
-from amqsidecar.engine.intake import IntakeNames
+from amqsidecar.engine.intake import IntakeNames, dead_letter_queues_of, named_queues
+from amqsidecar.engine.judging.dead_letter_names import DeadLetterNames
 from amqsidecar.engine.judging.death_groups import FieldsOf, no_fields
 from amqsidecar.engine.judging.judge import Judge, Readers
 from amqsidecar.engine.judging.noted import SHARED_VERDICT_WAIT_MS, VERDICT_WAIT_MS, CauseNotes
@@ -28,6 +29,7 @@ from amqsidecar.engine.judging.resend_copies import (
     resend_warnings,
 )
 from amqsidecar.engine.judging.send_rules import SendRules
+from amqsidecar.engine.manual import Manual
 from amqsidecar.errors import BrokerRefused, ConfigError, Problem
 from amqsidecar.messages.cause_notes import read_cause_note
 from amqsidecar.messages.edit import edit_properties
@@ -39,6 +41,9 @@ from amqsidecar.model.dead_letter import DeadLetter
 from amqsidecar.model.decision import DeadLetterTo
 from amqsidecar.model.destination import Destination, queue
 from amqsidecar.model.service_mark import ServiceMark, ServiceMarkKind
+from amqsidecar.operations.act import ActionRefused
+from amqsidecar.operations.operate import checked_target
+from amqsidecar.operations.retention import KeepRule, Retention
 from amqsidecar.plugin import Chance, Decider, Gate, GroupGate, Plugin
 from amqsidecar.plugin_loader import load_gate_plugins, load_plugins
 from amqsidecar.policy.address_settings import compile_address_settings
@@ -97,6 +102,18 @@ def send_rules(config: Config, rules: object, names: IntakeNames) -> SendRules:
         parks_topics=is_classic and config.policy.topics is TopicPolicy.PARK,
         allowed_origins=options.allowed_origins,
         copies=copies,
+    )
+
+
+def manual_of(config: Config, rules: object) -> Manual:
+    """Return what options leave to a person, under these rules of the broker."""
+    classic = rules if isinstance(rules, ClassicRules) else None
+    found, _ = dead_letter_queues_of(classic or ClassicRules())
+    return Manual(
+        config.redelivery.manual,
+        is_all=config.redelivery.mode is RedeliveryMode.MANUAL,
+        names=DeadLetterNames(classic, config.intake.origin),
+        known=named_queues(config.intake.queues) or found,
     )
 
 
@@ -346,6 +363,37 @@ def load_grouping(config: Config) -> FieldsOf:
         return [(label, value) for label, value in values if value]
 
     return find_fields
+
+
+def load_retention(config: Config) -> Retention:
+    """Return what is kept for how long.
+
+    Raises:
+        ConfigError: with every problem found.
+    """
+    options = config.redelivery
+    keeps = {}
+    for option in ("parked_keep", "exhausted_keep", "in_place_keep"):
+        if given := getattr(options, option):
+            source = parse_source(config.origin(f"redelivery.{option}"))
+            keeps[option] = EntryFinder(read_entries(given, source, _read_keep))
+    return Retention(
+        keeps,
+        notice_ms=options.retention_notice_h * 3_600_000,
+        final_suffix=options.final_suffix,
+    )
+
+
+def _read_keep(entry: OptionReader) -> KeepRule:
+    if "days" not in entry:
+        entry.fail("days", "expected a number of days")
+    target = entry.text("move_to", "")
+    try:
+        move_to = str(checked_target(target)) if target else None
+    except ActionRefused as refused:
+        entry.fail("move_to", str(refused))
+        move_to = None
+    return KeepRule(entry.integer("days", 1, least=1, most=36_500), move_to)
 
 
 def _read_fields(entry: OptionReader) -> tuple[Field, ...]:

@@ -4,6 +4,7 @@ import os
 import secrets
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -11,7 +12,7 @@ import structlog
 from amqsidecar.clock import SystemClock
 from amqsidecar.config.schema import Config
 from amqsidecar.config.sections.intake import Backlog
-from amqsidecar.config.sections.redelivery import ExhaustedChoice, RedeliveryMode
+from amqsidecar.config.sections.redelivery import ExhaustedChoice
 from amqsidecar.engine.crash_points import CrashPoint
 from amqsidecar.engine.gates import Gates
 from amqsidecar.engine.intake import named_queues
@@ -28,6 +29,7 @@ from amqsidecar.runtime.housekeeping import Housekeeping
 from amqsidecar.runtime.in_place import InPlaceIndex
 from amqsidecar.runtime.journaling import Journaling
 from amqsidecar.runtime.left_behind import LeftBehindNews
+from amqsidecar.runtime.mode import LOOK_S
 from amqsidecar.runtime.open_resends import OpenResends
 from amqsidecar.runtime.operating import Operating
 from amqsidecar.runtime.service import Service, log_clock_step
@@ -36,11 +38,12 @@ from amqsidecar.runtime.takeover import Takeover
 from amqsidecar.runtime.unread_queues import unread_queues
 from amqsidecar.runtime.watching import Watching
 from amqsidecar.schedule import Schedule
-from amqsidecar.wiring.parts import ProcessParts
+from amqsidecar.wiring.parts import ProcessParts, ReadConfig
 from amqsidecar.wiring.rules import (
     load_cause_notes,
     load_gates,
     load_grouping,
+    load_retention,
     log_gate_fault,
     need_groups,
 )
@@ -56,16 +59,15 @@ def _watching(parts: ProcessParts, mode: StoredMode, instance: str) -> AbstractC
     # Why another: it is called in a thread of its own.
     find_intake = Discovery(parts.rules.classic, is_silent=True).find
     named = named_queues(config.intake.queues)
-    in_place = None
-    if config.redelivery.mode is RedeliveryMode.MANUAL:
-        in_place = InPlaceIndex(
-            named=named,
-            find_intake=find_intake,
-            make_judge=mode.make_judge,
-            clock=parts.clock,
-            interval_s=config.observe.interval_s,
-            max_messages=config.observe.max_messages,
-        )
+    in_place = InPlaceIndex(
+        named=named,
+        find_intake=find_intake,
+        make_judge=mode.make_judge,
+        clock=parts.clock,
+        interval_s=config.observe.interval_s,
+        max_messages=config.observe.max_messages,
+        mode=parts.mode,
+    )
     return Watching(
         open_schedule=parts.open_schedule,
         brokers=parts.links,
@@ -82,18 +84,22 @@ def _watching(parts: ProcessParts, mode: StoredMode, instance: str) -> AbstractC
             named,
             find_intake,
             config.redelivery.final_suffix,
-            is_manual=in_place is not None,
+            parts.mode.now,
         ),
         in_place=in_place,
         report_counted=metrics.set_outcomes_counted,
     ).worker
 
 
-def run_stored(config: Config, crash_point: CrashPoint) -> None:
+def run_stored(
+    config: Config, crash_point: CrashPoint, read_again: ReadConfig | None = None
+) -> None:
     """Run until SIGTERM or SIGINT; raises as `run_service`."""
     # Why two clocks: the broker's own time is the wall clock's; no step may change a delay.
     clock = SteadyClock()
-    parts = ProcessParts(config, clock, SystemClock(), crash_point, needs_token=True)
+    parts = ProcessParts(
+        config, clock, SystemClock(), crash_point, needs_token=True, read_again=read_again
+    )
     gates = load_gates(config)
     # Why at once: a store that can't be used ends the process and not a loop.
     schedule = open_schedule(config, clock, for_service=True)
@@ -138,6 +144,7 @@ def run_stored(config: Config, crash_point: CrashPoint) -> None:
             ),
             health=parts.health,
             left_behind=left_behind,
+            mode=parts.mode,
         )
         named = named_queues(config.intake.queues)
         service = parts.make_service(mode.open, named, parts.rules.intake, clock.look, left_behind)
@@ -158,12 +165,14 @@ def _beside(
 ) -> Iterator[None]:
     """Run the workers on the schedule beside the service, each with its own connection."""
     config, clock = parts.config, parts.clock
+    retention = load_retention(config)
     housekeeping = Housekeeping(
         open_schedule=parts.open_schedule,
         clock=clock,
         metrics=parts.metrics,
         keep_ms=config.history.keep_days * 86_400_000,
         max_events=config.history.max_events,
+        retention=retention,
         folder=store_folder(config),
         rules_change=parts.rules.change_of(instance),
         learn=mode.death_groups.learn,
@@ -178,6 +187,7 @@ def _beside(
     )
     with _takeover(parts, mode), operating.worker, journaling, _watching(parts, mode, instance):
         housekeeping.plan(service.service_clock)
+        service.service_clock.every(LOOK_S, "mode", partial(parts.mode.follow, service.renew))
         yield
 
 

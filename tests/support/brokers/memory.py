@@ -370,6 +370,9 @@ class MemoryLink:
     def is_leaving(self, queue: Destination) -> bool:
         return self.is_leaving_one
 
+    def holds_selected(self, queue: IntakeQueue) -> bool:
+        return self.broker.count(queue.destination.name) > 0
+
     def is_bound(self, queue: Destination) -> bool:
         return self.is_bound_to_one
 

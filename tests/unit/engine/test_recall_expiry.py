@@ -8,6 +8,7 @@ import pytest
 from amqsidecar.broker import BrokerKind, Delivery
 from amqsidecar.engine.judging.judge import Judge
 from amqsidecar.engine.judging.send_rules import SendRules
+from amqsidecar.engine.manual import Manual
 from amqsidecar.engine.recall import FinalQueues, RecallJudge
 from amqsidecar.model import row_changes
 from amqsidecar.model.destination import queue
@@ -41,7 +42,9 @@ def test_it_keeps_the_time_that_it_has_left(
     finals.replace([FINAL])
     send_rules = SendRules(BrokerKind.ARTEMIS, lambda one: one.name == DLQ, ".exhausted")
     inner = Judge(CountingRules(), send_rules, random.Random(1).random)
-    judge = RecallJudge(inner, store, finals, (), keeps_exhausted=False)
+    judge = RecallJudge(
+        inner, store, finals, (), Manual(), keeps_exhausted=False, holds_backlog=True
+    )
     provenance = Provenance(
         origin=queue("orders"), redelivery_id=known.redelivery_id, expires_at_ms=expires_at_ms
     )

@@ -198,6 +198,7 @@ class AmqpArtemisTake(_IntakeSession):
             choosing=self._chosen,
             settings=self,
             delayed=self,
+            selects_origins=True,
         )
 
     def commit_cycle(

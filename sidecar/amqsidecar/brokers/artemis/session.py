@@ -11,6 +11,7 @@ from amqsidecar.brokers.artemis.listing import list_messages
 from amqsidecar.brokers.artemis.management import (
     ArtemisQuestions,
     AskedAhead,
+    ChosenMessages,
     ManagementQuestion,
     about_queues,
     attribute_of_queue,
@@ -299,7 +300,7 @@ class ArtemisSession:
 
     @property
     def features(self) -> Features:
-        return Features(settings=self, delayed=self)
+        return Features(settings=self, delayed=self, selects_origins=True)
 
     def address_settings(self, addresses: Sequence[str]) -> list[Mapping[str, Any]]:
         """Return the merged settings of each address, by the broker's names; unset = absent."""
@@ -322,6 +323,15 @@ class ArtemisSession:
     def schedule(self) -> ArtemisSchedule:
         """Return the messages that wait in the broker; valid while the connection lasts."""
         return ArtemisSchedule(self._management, self._instance)
+
+    def holds_selected(self, queue: IntakeQueue) -> bool:
+        """Return whether a queue holds a message of its selector that is not handed out."""
+        try:
+            return ChosenMessages(self._management).holds_chosen(
+                queue.destination, (), queue.selector
+            )
+        except BrokerRefused:
+            return False
 
     def is_bound(self, queue: Destination) -> bool:
         """Return whether the broker keeps messages of a queue for one consumer; True = unknown.

@@ -112,6 +112,8 @@ class PairIntake(PairLook, Generic[W]):
 
         A new consumer would get that once more, and what is arriving in pieces from the beginning.
         """
+        if queue.selector:
+            return self._first.holds_selected(queue)
         held = 0
         for wire in self.wires:
             count = wire.intake.held_back(queue.destination)

@@ -41,7 +41,9 @@ class PairLook:
     def features(self) -> Features:
         """What both wires can do beyond the contract."""
         told = self._look_first.features
-        return Features(settings=told.settings, delayed=told.delayed)
+        return Features(
+            settings=told.settings, delayed=told.delayed, selects_origins=told.selects_origins
+        )
 
     def close(self) -> None:
         close_both(self._look_first, self._look_second)

@@ -42,6 +42,7 @@ class PairTake(PairIntake[TakeWire]):
             choosing=self if first.choosing and second.choosing else None,
             settings=first.settings,
             delayed=first.delayed,
+            selects_origins=first.selects_origins and second.selects_origins,
         )
 
     @property

@@ -5,7 +5,14 @@ Each wire reads only what its own clients have made, so that no message is read 
 
 from typing import Protocol
 
-from amqsidecar.broker import InstanceToken, IntakeSession, LookSession, MoveSession, TakeSession
+from amqsidecar.broker import (
+    InstanceToken,
+    IntakeQueue,
+    IntakeSession,
+    LookSession,
+    MoveSession,
+    TakeSession,
+)
 from amqsidecar.brokers.artemis.routes import ArtemisRoutes
 from amqsidecar.model.destination import Destination
 from amqsidecar.schedule import ShowsSchedule
@@ -59,6 +66,10 @@ class IntakeWire(IntakeSession, LookWire, Protocol):
     @property
     def intake(self) -> WireIntake:
         """The part that reads them."""
+        ...
+
+    def holds_selected(self, queue: IntakeQueue) -> bool:
+        """Return whether a queue holds a message of its selector that is not handed out."""
         ...
 
     def is_bound(self, queue: Destination) -> bool:

@@ -196,6 +196,7 @@ class CoreArtemisTake(_IntakeSession):
             choosing=self._chosen,
             settings=self,
             delayed=self,
+            selects_origins=True,
         )
 
     def commit_cycle(

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BeforeValidator, PlainSerializer, PlainValidator
 
-from amqsidecar.config.option import Section, StrictInt, Texts, as_texts, option
+from amqsidecar.config.option import Entries, Section, StrictInt, Texts, as_texts, option
 from amqsidecar.model.destination import Destination, parse_destination
 from amqsidecar.model.left_behind import Loss
 from amqsidecar.model.sidecar_names import PROPERTY_CAUSE
@@ -85,16 +85,6 @@ DeclaredOrigins = Annotated[
 ]
 
 
-def _as_group_by(value: object) -> object:
-    if value is None or isinstance(value, Mapping):
-        return value or {}
-    raise ValueError("expected a mapping with `entries`, `default_entry`, or both")
-
-
-# Why no type of what is in it: the YAML reader's mappings know their lines.
-GroupBy = Annotated[
-    Mapping[str, object], PlainValidator(_as_group_by, json_schema_input_type=dict[str, Any])
-]
 AllowedLosses = Annotated[
     tuple[Loss, ...], BeforeValidator(as_texts, json_schema_input_type=list[Loss])
 ]
@@ -149,7 +139,7 @@ class IntakeOptions(Section):
         "Queue in which consumers write why they failed, `amqsidecar.causes` by convention "
         "(`cause-notes.md`); it is read beside the dead-letter queues. Empty = none is read.",
     )
-    group_by: GroupBy = option(
+    group_by: Entries = option(
         {},
         "Additional fields that divide groups of failures, by destination: `entries`, each "
         "with a pattern and `fields`, and `default_entry` (`causes.md`). Every viewer sees "

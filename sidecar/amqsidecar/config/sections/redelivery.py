@@ -6,7 +6,15 @@ from typing import Annotated
 
 from pydantic import BeforeValidator
 
-from amqsidecar.config.option import KeyedProblem, Section, StrictBool, StrictInt, as_texts, option
+from amqsidecar.config.option import (
+    Entries,
+    KeyedProblem,
+    Section,
+    StrictBool,
+    StrictInt,
+    as_texts,
+    option,
+)
 from amqsidecar.engine.judging.allowed_origins import parse_pattern
 from amqsidecar.model.resend_effect import ResendEffect
 from amqsidecar.model.sidecar_names import FINAL_SUFFIX
@@ -62,6 +70,19 @@ OriginPatterns = Annotated[
 ]
 
 
+def _as_manual(value: object) -> object:
+    texts = _as_origins(value)
+    for text in texts if isinstance(texts, Sequence) else ():
+        if "*" in (name := parse_pattern(str(text)).name).split(".") and name.endswith(">"):
+            raise ValueError(f"{text!r} has `*` before `>`: name the words, or end with `*`")
+    return texts
+
+
+ManualPatterns = Annotated[
+    tuple[str, ...], BeforeValidator(_as_manual, json_schema_input_type=str | list[str])
+]
+
+
 class ExhaustedChoice(StrEnum):
     """Where messages are that the rules redeliver no more."""
 
@@ -83,9 +104,15 @@ class RedeliveryOptions(Section):
         RedeliveryMode.AUTOMATIC,
         "`automatic` = dead letters are taken and redelivered by the rules. `manual` = they stay "
         "in their queues as exhausted messages, with the decision that the rules would make; "
-        "only a person takes them, by a retry, a redirect or a discard (`observe.md`).",
+        "only a person takes them, by a retry, a redirect or a discard (`observe.md`). A change of "
+        "this or `manual` in the file acts within seconds.",
     )
-
+    manual: ManualPatterns = option(
+        (),
+        "Dead letters that stay as with `mode: manual` while others are redelivered: patterns of "
+        "origins, such as `pay.>` (Artemis: `pay.#`), or of dead-letter queues. Classic and STOMP "
+        "can't leave a part of a shared dead-letter queue, so each has to match a whole queue.",
+    )
     final_suffix: str = option(
         FINAL_SUFFIX,
         "Suffix of the final queue's name if the rules name a dead-letter queue that the sidecar "
@@ -114,4 +141,26 @@ class RedeliveryOptions(Section):
         "broker's rules say; the schedule takes them back when a person acts on them. `keep` = "
         "they stay in the schedule, with their bodies; messages in final queues whose name "
         "ends with `redelivery.final_suffix` are taken back, unless a person gave them up.",
+    )
+    parked_keep: Entries = option(
+        {},
+        "How long parked messages are kept, by destination: `entries`, each with a pattern and "
+        "`days`, and `default_entry`; with `move_to` they go to that queue then, else they are "
+        "discarded. Each is an operation of the actor `retention`, which begins "
+        "`retention_notice_h` after it appears, can be cancelled, and its discards undone for an "
+        "hour. Empty = for ever.",
+    )
+    exhausted_keep: Entries = option(
+        {}, "The same for exhausted messages, in their final queues or kept in the schedule."
+    )
+    in_place_keep: Entries = option(
+        {}, "The same for dead letters that are left to a person in their queues."
+    )
+    retention_notice_h: StrictInt = option(
+        24,
+        "Time between the announcement of a retention and its begin; a cancelled one is announced "
+        "again after it.",
+        unit="hours",
+        ge=0,
+        le=336,
     )

@@ -1,0 +1,70 @@
+"""Follows which dead letters only a person takes, while the service runs.
+
+A change ends the link: what is in hand goes back, and the next link reads by the new options. So
+nothing is judged by one mode and taken by another.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from amqsidecar.broker import LookSession
+from amqsidecar.engine.manual import PATTERNS_OPTION, Manual
+from amqsidecar.errors import BrokerRefused, ConfigError
+
+LOOK_S: Final = 5.0
+"""How often the options are read again."""
+
+log = structlog.get_logger("amqsidecar.service")
+
+
+class LiveMode:
+    """The mode of a process.
+
+    Attributes:
+        now: acts; only the thread that opens links changes it, while none is open.
+        has_left: messages that are taken by now may have been left to a person before.
+    """
+
+    def __init__(self, now: Manual, read: Callable[[], Manual] | None = None) -> None:
+        """Make it.
+
+        Args:
+            now: at the start.
+            read: reads the options again; raises ConfigError. None = they never change.
+        """
+        self.now = now
+        self._read = read
+        self._wanted = self._latest = now
+        self._has_begun = self.has_left = False
+        self._refusal = ""
+
+    def follow(self, renew: Callable[[str], None]) -> None:
+        """Read the options again, and call `renew` with the reason if they have changed."""
+        if self._read is None:
+            return
+        try:
+            latest, refusal = self._read(), ""
+        except ConfigError as error:
+            latest, refusal = self._latest, str(error)
+        if refusal and refusal != self._refusal:
+            log.warning("mode_not_read", reason=refusal, meaning="the mode of before goes on")
+        self._refusal = refusal
+        if latest != self._latest:
+            self._latest = self._wanted = latest
+            renew(f"redelivery.mode or redelivery.manual changed; left to a person: {latest}")
+
+    def begin(self, link: LookSession) -> None:
+        """Act by the latest options from now on, or as before if the link can't.
+
+        Raises:
+            BrokerRefused: the link can't, and this is the first.
+        """
+        if problem := self._wanted.problem(link):
+            if not self._has_begun:
+                raise BrokerRefused(f"{PATTERNS_OPTION}: {problem}")
+            log.warning("mode_refused", reason=problem, meaning="the mode of before goes on")
+            self._wanted = self.now
+        self.has_left |= self._wanted != self.now
+        self.now, self._has_begun = self._wanted, True

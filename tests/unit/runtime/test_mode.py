@@ -1,0 +1,56 @@
+"""The mode follows the options, one link after another."""
+
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from amqsidecar.broker import Features, LookSession
+from amqsidecar.engine.manual import Manual
+from amqsidecar.errors import BrokerRefused, ConfigError, Problem
+from amqsidecar.runtime.mode import LiveMode
+
+PAY, ALL, NONE = Manual(["pay.>"]), Manual(is_all=True), Manual()
+
+
+def link(*, selects: bool) -> LookSession:
+    return cast(LookSession, SimpleNamespace(features=Features(selects_origins=selects)))
+
+
+def test_a_change_acts_from_the_next_link_on() -> None:
+    read = [NONE, ALL, ALL, PAY, ALL]
+    mode, renewals = LiveMode(NONE, lambda: read.pop(0)), list[str]()
+    mode.begin(link(selects=False))
+    mode.follow(renewals.append)
+    assert not renewals
+    mode.follow(renewals.append)
+    mode.follow(renewals.append)
+    assert len(renewals) == 1
+    assert (mode.now, mode.has_left) == (NONE, False)
+    mode.begin(link(selects=False))
+    assert (mode.now, mode.has_left) == (ALL, True)
+    mode.follow(renewals.append)
+    # Why as before: this link can't leave a part of a queue.
+    mode.begin(link(selects=False))
+    assert mode.now == ALL
+    mode.follow(renewals.append)
+    mode.begin(link(selects=True))
+    assert (mode.now, len(renewals)) == (ALL, 3)
+
+
+def test_a_first_link_that_cannot_is_refused() -> None:
+    mode = LiveMode(PAY)
+    mode.follow(pytest.fail)
+    with pytest.raises(BrokerRefused):
+        mode.begin(link(selects=False))
+    mode.begin(link(selects=True))
+    assert (mode.now, mode.has_left) == (PAY, False)
+
+
+def test_options_that_cannot_be_read_leave_the_mode_of_before() -> None:
+    def fail() -> Manual:
+        raise ConfigError([Problem("redelivery.mode", "expected automatic or manual")])
+
+    mode = LiveMode(ALL, fail)
+    mode.follow(pytest.fail)
+    assert mode.now == ALL
