@@ -24,7 +24,7 @@ from amqsidecar.runtime.broker_held import (
 )
 from amqsidecar.runtime.left_behind import LeftBehindNews
 from amqsidecar.runtime.observer import Observer, ObserverLog
-from amqsidecar.runtime.process import give_large_blocks_back, give_way_soon
+from amqsidecar.runtime.process import give_way_soon, tune_heap
 from amqsidecar.telemetry.logs import LogObserved
 from amqsidecar.telemetry.metrics import Metrics
 from amqsidecar.wiring.parts import ProcessParts, ReadConfig, require_url, stopping
@@ -158,7 +158,7 @@ def run_service(
         StoreError: the store can't be opened.
     """
     require_url(config)
-    give_large_blocks_back()
+    tune_heap()
     give_way_soon()
     if config.store.url == BROKER_HELD:
         run_broker_held(config, crash_point_of(environ))
