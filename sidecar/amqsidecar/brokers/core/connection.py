@@ -102,7 +102,7 @@ class CoreConnection(ByteStream):
         """
         self._channel += 1
         channel = self._channel
-        session = CoreSession(self, channel)
+        session = CoreSession(self, channel, lambda: self._sessions.pop(channel, None))
         self._sessions[channel] = session
         while True:
             try:
@@ -138,7 +138,7 @@ class CoreConnection(ByteStream):
             default_address=None,
             client_id=client_id,
         )
-        self.put(framing.CREATION_CHANNEL, request)
+        self._put(framing.CREATION_CHANNEL, request)
         try:
             self.wait_for(lambda: bool(self._creation_answers), "answer our log-in")
         except LinkLost as lost:
@@ -152,21 +152,14 @@ class CoreConnection(ByteStream):
         if isinstance(answer, packets.CoreException):
             raise CoreRefused(answer.kind, answer.message)
 
-    def forget(self, channel: int) -> None:
-        """Ignore packets that arrive for a closed session."""
-        self._sessions.pop(channel, None)
-
     def close(self) -> None:
         super().close()
         for session in self._sessions.values():
             session.release()
 
-    def put(self, channel: int, packet: CorePacket) -> None:
-        """Write a packet soon; `flush` makes sure of it."""
-        self.put_fields(channel, packets.code_of(packet), packets.encode(packet))
-
-    def put_fields(self, channel: int, code: int, *fields: bytes) -> None:
-        self.write_soon(framing.frame(code, channel, *fields))
+    def _put(self, channel: int, packet: CorePacket) -> None:
+        fields = packets.encode(packet)
+        self.write_soon(framing.frame(packets.code_of(packet), channel, fields))
 
     def _split(self, data: bytes) -> None:
         try:
@@ -194,7 +187,7 @@ class CoreConnection(ByteStream):
     def _put_ping(self) -> None:
         self._pinged_at_s = self.clock.monotonic_s()
         ttl_ms = round(self.idle_s * 1000) if self.idle_s else -1
-        self.put(framing.PING_CHANNEL, packets.Ping(ttl_ms))
+        self._put(framing.PING_CHANNEL, packets.Ping(ttl_ms))
 
     def _keep_alive(self, now_s: float) -> None:
         # Why not counted from the last write: the broker answers only a ping.

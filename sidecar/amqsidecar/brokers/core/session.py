@@ -6,11 +6,11 @@ A message uses credits of its consumer; the caller returns them, and then more m
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from struct import Struct
-from typing import IO, NamedTuple, Protocol
+from typing import IO, NamedTuple
 
+from amqsidecar.brokers.connection.byte_stream import ByteStream
 from amqsidecar.brokers.core.consumers import CoreDelivery, SessionConsumer
 from amqsidecar.brokers.core.refusal import ADDRESS_FULL, CoreRefused
-from amqsidecar.clock import Clock
 from amqsidecar.formats.core import framing, message_packets, packets
 from amqsidecar.formats.core.message import PIECE_BYTES, CoreMessage, encode_message
 from amqsidecar.formats.core.packet_format import CorePacket
@@ -118,39 +118,6 @@ _LONG = Struct(">q")
 _FORCED = simple_string("_hornetq.forced.delivery.seq")
 
 
-class CoreWire(Protocol):
-    """What a session needs of its connection; see `CoreConnection`."""
-
-    clock: Clock
-
-    def put(self, channel: int, packet: CorePacket) -> None:
-        """Write a packet soon."""
-
-    def put_fields(self, channel: int, code: int, *fields: bytes) -> None:
-        """Write a packet soon, whose fields are encoded already, in pieces."""
-
-    def flush(self) -> None:
-        """Write all that was put."""
-
-    def poll(self) -> None:
-        """Take in what has arrived."""
-
-    def wait(self, timeout_s: float) -> None:
-        """Wait for bytes."""
-
-    def run_until(self, is_done: Callable[[], bool], timeout_s: float) -> bool:
-        """Wait until something is true; return False when the time is over before."""
-
-    def wait_for(self, is_done: Callable[[], bool], purpose: str) -> None:
-        """Wait until packets have made something true."""
-
-    def forget(self, channel: int) -> None:
-        """Ignore a session."""
-
-    def close(self) -> None:
-        """Close the connection."""
-
-
 class CoreAcknowledgement(NamedTuple):
     """One acknowledgement.
 
@@ -181,11 +148,13 @@ class CoreSession:
         is_begun: something was sent or acknowledged since the last commit or rollback.
     """
 
-    def __init__(self, wire: CoreWire, channel: int) -> None:
+    def __init__(self, wire: ByteStream, channel: int, forget: Callable[[], object]) -> None:
+        """Prepare; `forget` makes the connection ignore what comes for the session."""
         self.deliveries: deque[CoreDelivery] = deque()
         self.ended_consumers: list[int] = []
         self.wire = wire
         self._channel = channel
+        self._forget = forget
         self._consumers: dict[int, SessionConsumer] = {}
         self._number = 0
         self._called: list[CorePacket] = []
@@ -327,7 +296,7 @@ class CoreSession:
         """Send a message as `encode_message` writes it, in pieces; a refusal fails the commit."""
         self.is_begun = True
         tail = message_packets.UNANSWERED
-        self.wire.put_fields(self._channel, message_packets.SEND_MESSAGE, *message, tail)
+        self._put_fields(message_packets.SEND_MESSAGE, *message, tail)
 
     def ask_send(self, message: CoreMessage) -> int:
         """Send and ask for an answer; return its number for `answers`."""
@@ -338,7 +307,7 @@ class CoreSession:
         self.is_begun = True
         number = self._ask_number()
         tail = message_packets.asked_tail(number)
-        self.wire.put_fields(self._channel, message_packets.SEND_MESSAGE, *message, tail)
+        self._put_fields(message_packets.SEND_MESSAGE, *message, tail)
         return number
 
     def ask_send_large(self, message: CoreMessage, body: IO[bytes], body_bytes: int = -1) -> int:
@@ -446,7 +415,7 @@ class CoreSession:
             CoreRefused, LinkLost: the broker refuses, or the connection is gone.
         """
         self._call(packets.CloseSession())
-        self.wire.forget(self._channel)
+        self._forget()
         self._drop(lambda _: True)
 
     def release(self) -> None:
@@ -650,7 +619,10 @@ class CoreSession:
         return answers
 
     def _put(self, packet: CorePacket) -> None:
-        self.wire.put(self._channel, packet)
+        self._put_fields(packets.code_of(packet), packets.encode(packet))
+
+    def _put_fields(self, code: int, *fields: bytes) -> None:
+        self.wire.write_soon(framing.frame(code, self._channel, *fields))
 
     def _next_number(self) -> int:
         self._number += 1
