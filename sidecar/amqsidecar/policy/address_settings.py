@@ -15,7 +15,7 @@ from copy import copy
 from dataclasses import dataclass, fields
 from functools import cmp_to_key, lru_cache
 from itertools import takewhile
-from typing import TypeVar
+from typing import Any
 
 from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.policy.artemis_rules import (
@@ -41,12 +41,11 @@ _ESCAPE = "\\"
 _LINE_ENDS = "\n\r\u0085\u2028\u2029"
 _REGEX_OPERATORS = frozenset("\\^$.|?*+()[]{}")
 _MEMO_SIZE = 8192
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectiveSettings:
-    """The settings that act on one address, merged and with the defaults applied.
+    """The settings that act on one address, merged, and the broker's defaults of the others.
 
     Attributes:
         address: the address that was looked up, without `::queue`.
@@ -63,24 +62,24 @@ class EffectiveSettings:
     """
 
     address: str
-    max_delivery_attempts: int
-    redelivery_delay_ms: int
-    redelivery_delay_multiplier: float
-    redelivery_collision_avoidance_factor: float
+    max_delivery_attempts: int = 10
+    redelivery_delay_ms: int = 0
+    redelivery_delay_multiplier: float = 1.0
+    redelivery_collision_avoidance_factor: float = 0.0
     max_redelivery_delay_ms: int
-    dead_letter_address: str | None
-    auto_create_dead_letter_resources: bool
-    dead_letter_queue_prefix: str
-    dead_letter_queue_suffix: str
-    expiry_address: str | None
-    auto_create_expiry_resources: bool
-    expiry_queue_prefix: str
-    expiry_queue_suffix: str
-    expiry_delay_ms: int
-    min_expiry_delay_ms: int
-    max_expiry_delay_ms: int
-    no_expiry: bool
-    send_to_dla_on_no_route: bool
+    dead_letter_address: str | None = None
+    auto_create_dead_letter_resources: bool = False
+    dead_letter_queue_prefix: str = "DLQ."
+    dead_letter_queue_suffix: str = ""
+    expiry_address: str | None = None
+    auto_create_expiry_resources: bool = False
+    expiry_queue_prefix: str = "EXP."
+    expiry_queue_suffix: str = ""
+    expiry_delay_ms: int = -1
+    min_expiry_delay_ms: int = -1
+    max_expiry_delay_ms: int = -1
+    no_expiry: bool = False
+    send_to_dla_on_no_route: bool = False
     decided_by: Mapping[str, AddressSettingEntry]
     is_live: bool = False
 
@@ -188,7 +187,7 @@ class CompiledAddressSettings:
         return _compare(one.match, other.match, self._syntax)
 
     def _effective(self, address: str) -> EffectiveSettings:
-        values: dict[str, object] = {}
+        values: dict[str, Any] = {}
         decided_by: dict[str, AddressSettingEntry] = {}
         live = self._live.get(_address_of(address))
         for entry in (*self.entries_of(address), *(() if live is None else (live,))):
@@ -197,7 +196,13 @@ class CompiledAddressSettings:
                 if value is not None and name not in values:
                     values[name] = value
                     decided_by[name] = entry
-        return _with_defaults(_address_of(address), values, decided_by, is_live=live is not None)
+        ten_delays_ms = _wrap_int64(values.get("redelivery_delay_ms", 0) * 10)
+        return EffectiveSettings(
+            address=_address_of(address),
+            **({"max_redelivery_delay_ms": ten_delays_ms} | values),
+            decided_by=decided_by,
+            is_live=live is not None,
+        )
 
 
 def compile_address_settings(rules: ArtemisRules) -> CompiledAddressSettings:
@@ -257,49 +262,9 @@ class _WildMatch:
     hash_map_rank: int
 
 
-def _with_defaults(
-    address: str,
-    values: Mapping[str, object],
-    decided_by: Mapping[str, AddressSettingEntry],
-    *,
-    is_live: bool,
-) -> EffectiveSettings:
-    merged = AddressSettings(**values)  # type: ignore[arg-type]
-    delay = _or(merged.redelivery_delay_ms, 0)
-    return EffectiveSettings(
-        address=address,
-        max_delivery_attempts=_or(merged.max_delivery_attempts, 10),
-        redelivery_delay_ms=delay,
-        redelivery_delay_multiplier=_or(merged.redelivery_delay_multiplier, 1.0),
-        redelivery_collision_avoidance_factor=_or(
-            merged.redelivery_collision_avoidance_factor, 0.0
-        ),
-        max_redelivery_delay_ms=_or(merged.max_redelivery_delay_ms, _wrap_int64(delay * 10)),
-        dead_letter_address=merged.dead_letter_address,
-        auto_create_dead_letter_resources=_or(merged.auto_create_dead_letter_resources, False),
-        dead_letter_queue_prefix=_or(merged.dead_letter_queue_prefix, "DLQ."),
-        dead_letter_queue_suffix=_or(merged.dead_letter_queue_suffix, ""),
-        expiry_address=merged.expiry_address,
-        auto_create_expiry_resources=_or(merged.auto_create_expiry_resources, False),
-        expiry_queue_prefix=_or(merged.expiry_queue_prefix, "EXP."),
-        expiry_queue_suffix=_or(merged.expiry_queue_suffix, ""),
-        expiry_delay_ms=_or(merged.expiry_delay_ms, -1),
-        min_expiry_delay_ms=_or(merged.min_expiry_delay_ms, -1),
-        max_expiry_delay_ms=_or(merged.max_expiry_delay_ms, -1),
-        no_expiry=_or(merged.no_expiry, False),
-        send_to_dla_on_no_route=_or(merged.send_to_dla_on_no_route, False),
-        decided_by=decided_by,
-        is_live=is_live,
-    )
-
-
 def _created_queue(target: str | None, name: str) -> str | None:
     # Quirk (Artemis): a fully qualified dead-letter address names the queue itself.
     return (target.split("::", 1)[1] if "::" in target else name) if target else None
-
-
-def _or(value: _T | None, default: _T) -> _T:
-    return default if value is None else value
 
 
 def _wrap_int64(value: int) -> int:
