@@ -19,6 +19,8 @@ OTHER: Final = "(all others)"
 
 MINUTE_MS: Final = 60_000
 
+_CAUSES_MAX = 5
+"""Maximum causes with a series of their own."""
 _ATTEMPTS_MAX = 12
 _MARKS_MAX = 20
 _SERVICE_MARKS_MAX = 500
@@ -104,12 +106,12 @@ class ChartMark(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def recovery_by_attempt(
-    schedule: Schedule, now_ms: int, *, span_ms: int = DAY_MS, destination: str | None = None
+    schedule: Schedule, now_ms: int, *, destination: str | None = None
 ) -> list[AttemptRecovery]:
     """Return for each attempt how many re-sent messages returned."""
     resent, returned = Counter[int](), Counter[int]()
     kinds = (CountKind.RESENT, CountKind.RETURNED)
-    for one in schedule.failure_counts(now_ms - span_ms, now_ms + 1, kinds, DAY_MS):
+    for one in schedule.failure_counts(now_ms - DAY_MS, now_ms + 1, kinds, DAY_MS):
         if destination not in (None, one.key.destination):
             continue
         counts = resent if one.key.kind is CountKind.RESENT else returned
@@ -131,7 +133,6 @@ def deaths_by_cause(
     *,
     place: Place | None = None,
     until_ms: int | None = None,
-    top: int = 5,
 ) -> Timeline:
     """Return deaths by time and cause; the most frequent causes, and one series for the others.
 
@@ -143,7 +144,6 @@ def deaths_by_cause(
         zoom: how long before it.
         place: only of this group; None = of all.
         until_ms: the end of this time; None = now.
-        top: maximum causes with a series of their own.
     """
     step_ms, end_ms = zoom.step_ms, now_ms if until_ms is None else until_ms - 1
     from_ms, steps = _steps(end_ms, zoom.span_ms, step_ms)
@@ -161,7 +161,7 @@ def deaths_by_cause(
     for one in counts:
         totals[one.key.cause_group] += one.count
     # Why by name: a cause then has the same colour in charts of different spans.
-    named = sorted(name for name, _ in totals.most_common(top))
+    named = sorted(name for name, _ in totals.most_common(_CAUSES_MAX))
     by_name: dict[str, list[FailureCount]] = defaultdict(list)
     for one in counts:
         name = one.key.cause_group

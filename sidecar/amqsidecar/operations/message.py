@@ -113,7 +113,6 @@ def message_page(
     acting: ActiveRules | None = None,
     lying: ReadLying | None = None,
     max_bytes: int = VIEW_BYTES_MAX,
-    window_ms: int = OperationPace().window_ms,
 ) -> MessagePage | None:
     """Return the details of a message; None = it is unknown.
 
@@ -126,7 +125,6 @@ def message_page(
         acting: the rules; None = not evaluated.
         lying: reads what lies in a final queue; None = it is not looked at.
         max_bytes: maximum bytes of a body to show.
-        window_ms: time after a re-send in which the message may come back.
     """
     story = read_story(schedule, reference, uid)
     if story is None:
@@ -144,7 +142,7 @@ def message_page(
         looks = None if row is None else _view_of(schedule, row, view, lying, max_bytes)
     except BrokerError as error:
         unseen = str(error)
-    life = read_life(schedule, history, now_ms, window_ms)
+    life = read_life(schedule, history, now_ms, OperationPace().window_ms)
     originals = list(enumerate(schedule.originals(redelivery_id)))
     return MessagePage(
         redelivery_id=redelivery_id,

@@ -33,6 +33,10 @@ from amqsidecar.operations.failures.solved import SolvedGroup, find_solutions
 from amqsidecar.operations.status import SidecarStatus
 from amqsidecar.schedule import Schedule
 
+_SHOWN_MAX: Final = 20
+"""Maximum groups of each kind on the first screen."""
+_RECOVERIES_MAX: Final = 10
+"""Maximum destinations of `read_recoveries`."""
 _GROUPS_MAX = 2_000
 _SOON_MS = 5 * 60_000
 _LOOKS_MS: Final = HOUR_MS
@@ -169,7 +173,6 @@ def read_overview(
     schedule: Schedule,
     now_ms: int,
     status: SidecarStatus | None = None,
-    limit: int = 20,
 ) -> Overview:
     """Return the first screen.
 
@@ -177,29 +180,28 @@ def read_overview(
         schedule: an open one.
         now_ms: the time.
         status: how the sidecar itself is.
-        limit: maximum groups of each kind.
     """
     exhausted = schedule.exhausted_tallies()
     groups = read_groups(schedule, now_ms, since_ms=now_ms - DAY_MS, limit=_GROUPS_MAX)
     snoozed = [group for group in groups if group.is_snoozed(now_ms)]
     seen = [group for group in groups if not group.is_snoozed(now_ms)]
     gone = sorted((one for one in seen if not one.kept), key=lambda one: -one.last_at_ms)
-    solutions = find_solutions(schedule, gone[:limit], now_ms)
+    solutions = find_solutions(schedule, gone[:_SHOWN_MAX], now_ms)
     ended = [
         SolvedGroup(group=group, solution=solutions[place])
-        for group in gone[:limit]
+        for group in gone[:_SHOWN_MAX]
         if (place := (group.destination, group.cause_group)) in solutions
     ]
     ended.sort(key=lambda one: -one.solution.at_ms)
-    are_gone = {(group.destination, group.cause_group) for group in gone[limit:]} | {*solutions}
+    are_gone = {(one.destination, one.cause_group) for one in gone[_SHOWN_MAX:]} | {*solutions}
     dying = [one for one in seen if (one.destination, one.cause_group) not in are_gone]
     return Overview(
         at_ms=now_ms,
         died=read_died(schedule, groups, now_ms),
-        groups=dying[:limit],
+        groups=dying[:_SHOWN_MAX],
         solved=[one for one in ended if one.solution.is_solved],
         unproved=[one for one in ended if not one.solution.is_solved],
-        snoozed=snoozed[:limit],
+        snoozed=snoozed[:_SHOWN_MAX],
         waiting=read_waiting(schedule, now_ms),
         recoveries=read_recoveries(schedule, now_ms),
         exhausted=exhausted,
@@ -259,20 +261,16 @@ def read_recoveries(
     schedule: Schedule,
     now_ms: int,
     *,
-    span_ms: int = DAY_MS,
-    limit: int = 10,
     destination: str | None = None,
 ) -> list[DestinationRecovery]:
-    """Return the recovery of destinations, the surest failures first, at most `limit`.
+    """Return the recovery of destinations in the last day, the surest failures first.
 
     Args:
         schedule: an open one.
         now_ms: the time.
-        span_ms: length of the period whose re-sends count.
-        limit: maximum number returned.
         destination: only this one, canonical text; None = all.
     """
-    from_ms = now_ms - span_ms
+    from_ms = now_ms - DAY_MS
     changes = list(_changes(schedule, from_ms))
     periods: dict[ChartMark, list[str]] = defaultdict(list)
     for place in _count_resends(schedule, from_ms, now_ms)[0]:
@@ -289,7 +287,7 @@ def read_recoveries(
         resent, returned = _count_resends(schedule, since.at_ms - since.at_ms % BUCKET_MS, now_ms)
         found += [_recovery(one, since, share(returned[one], resent[one])) for one in places]
     found.sort(key=lambda one: (-one.came_back.low, one.destination))
-    return [_with_depth(schedule, one, now_ms) for one in found[:limit]]
+    return [_with_depth(schedule, one, now_ms) for one in found[:_RECOVERIES_MAX]]
 
 
 def _count_resends(

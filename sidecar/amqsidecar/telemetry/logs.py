@@ -141,9 +141,9 @@ class LogEvents:
     in it only. Any thread may call.
     """
 
-    def __init__(self, clock: Clock, logger: Logger | None = None) -> None:
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._log = structlog.get_logger("amqsidecar.events") if logger is None else logger
+        self._log = structlog.get_logger("amqsidecar.events")
         self._lock = RLock()
         self._counts: Counter[str] = Counter()
         self._lines: Counter[type] = Counter()

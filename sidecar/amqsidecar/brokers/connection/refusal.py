@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from amqsidecar.errors import BrokerError, BrokerRefused
+from amqsidecar.errors import BrokerRefused
 
 
 class RequestRefused(Exception):
@@ -11,12 +11,12 @@ class RequestRefused(Exception):
 
 
 @contextmanager
-def raised_as(sentence: str = "{}", error: type[BrokerError] = BrokerRefused) -> Iterator[None]:
-    """Raise what the broker refuses in the block as an error; `{}` stands for its words."""
+def raised_as(sentence: str = "{}") -> Iterator[None]:
+    """Raise what the broker refuses in the block as `BrokerRefused`; `{}` stands for its words."""
     try:
         yield
     except RequestRefused as cause:
-        raise error(sentence.replace("{}", str(cause))) from cause
+        raise BrokerRefused(sentence.replace("{}", str(cause))) from cause
 
 
 def refusal_of(request: Callable[[], object]) -> str | None:

@@ -150,9 +150,7 @@ def read_groups(
     return _describe(schedule, known, found, now_ms, window_ms)[:limit]
 
 
-def read_group(
-    schedule: Schedule, place: Place, now_ms: int, *, window_ms: int = HOUR_MS
-) -> Group | None:
+def read_group(schedule: Schedule, place: Place, now_ms: int) -> Group | None:
     """Return the group at a place, or the one that it became a part of.
 
     None = the history has no death of this cause there.
@@ -164,7 +162,7 @@ def read_group(
         for group in read_failure_groups(schedule, known)
         if (group.destination, group.cause_group) == place
     ]
-    return next(iter(_describe(schedule, known, found, now_ms, window_ms)), None)
+    return next(iter(_describe(schedule, known, found, now_ms, HOUR_MS)), None)
 
 
 def _describe(
