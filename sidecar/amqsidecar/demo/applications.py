@@ -82,7 +82,6 @@ class ConsumerRecord:
     """
 
     def __init__(self, failures: int) -> None:
-        """Begin without a report."""
         self._failures = failures
         self._events: deque[ConsumedMessage] = deque()
         self._seen: Counter[str] = Counter()

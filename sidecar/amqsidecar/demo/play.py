@@ -35,7 +35,6 @@ class ClassicBroker(BrokerProcess):
     """One Classic; see `BrokerProcess`."""
 
     def __init__(self, home: Path, folder: Path) -> None:
-        """Prepare; see `BrokerProcess`."""
         super().__init__(home, folder, _CLASSIC_JAR, "ActiveMQ Classic")
         self._openwire, self._stomp = free_ports(2)
 
@@ -78,7 +77,6 @@ class ArtemisBroker(BrokerProcess):
     """One Artemis; see `BrokerProcess`."""
 
     def __init__(self, home: Path, folder: Path) -> None:
-        """Prepare; see `BrokerProcess`."""
         super().__init__(home, folder, _ARTEMIS_JAR, "Apache Artemis")
         [self._port] = free_ports(1)
 

@@ -170,7 +170,6 @@ class Stage:
         dead_letter_queue: str,
         groups: Sequence[Batch],
     ) -> None:
-        """Prepare; nothing is started yet."""
         self.title = title
         self.groups = groups
         self.sidecar = sidecar

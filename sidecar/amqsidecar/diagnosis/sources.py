@@ -38,7 +38,6 @@ class Sources:
         *,
         may_ask: bool,
     ) -> None:
-        """Begin."""
         self._settings = settings
         self._kind = kind
         self._find_queues = find_queues

@@ -79,7 +79,6 @@ class EntriesPlugin(Generic[T, G]):
     def __init__(
         self, name: str, read: Callable[[OptionReader], T], gate: Callable[[GateEntries[T]], G]
     ) -> None:
-        """Make a kind of gate."""
         self.name = name
         self._read = read
         self._gate = gate

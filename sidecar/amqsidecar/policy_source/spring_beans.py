@@ -87,7 +87,6 @@ class BeanReader:
     def __init__(
         self, definitions: BeanDefinitions, wrappers: Mapping[str, frozenset[str]]
     ) -> None:
-        """Prepare."""
         self.definitions = definitions
         self.problem = definitions.problem
         self._bean_count = 0

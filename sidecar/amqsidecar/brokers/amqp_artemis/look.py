@@ -108,7 +108,6 @@ class AmqpArtemisLook(ArtemisSession):
     def __init__(
         self, opened: AmqpArtemisOpened, settings: AmqpArtemisSettings, token_queue: str = ""
     ) -> None:
-        """Look over a connection."""
         super().__init__(opened.management, settings, run=opened.client_id, token_queue=token_queue)
         self._connection = opened.connection
         self._parts = opened.parts

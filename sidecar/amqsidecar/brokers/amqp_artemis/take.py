@@ -219,7 +219,6 @@ class AmqpArtemisMove(_IntakeSession):
         coordinator: Coordinator,
         met: Meeting,
     ) -> None:
-        """Begin."""
         super().__init__(opened, settings)
         self._met = met
         self._moves = AmqpMoves(self._tools(coordinator))

@@ -292,7 +292,6 @@ class AmqpClassicLook(ClassicSession):
     def __init__(
         self, connection: AmqpConnection, parts: AmqpParts, settings: AmqpClassicSettings
     ) -> None:
-        """Look over a connection that is open."""
         self.features = Features(preferred_batch=BATCH)
         self._connection = connection
         self._parts = parts

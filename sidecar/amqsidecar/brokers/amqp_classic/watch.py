@@ -39,7 +39,6 @@ class DeathAdvisories:
         connection: AmqpConnection,
         destination_of: Callable[[bytes], Destination | None],
     ) -> None:
-        """Do not listen yet."""
         self._connection = connection
         self._destination_of = destination_of
         # The last receiver listens unless it was refused; those before it were refused and close.

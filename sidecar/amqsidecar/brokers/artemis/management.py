@@ -422,7 +422,6 @@ class ChosenMessages:
     """Takes chosen messages out of queues; see `broker.TakesChosen`."""
 
     def __init__(self, management: ArtemisQuestions) -> None:
-        """Ask over this management."""
         self._management = management
 
     def holds_chosen(

@@ -22,7 +22,6 @@ class PairIntake(PairLook, Generic[W]):
     """
 
     def __init__(self, first: W, second: W, clock: Clock) -> None:
-        """Read over two open sessions."""
         super().__init__(first, second, clock)
         self.wires = (first, second)
         self._first = first

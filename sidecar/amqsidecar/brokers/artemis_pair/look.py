@@ -24,7 +24,6 @@ class PairLook:
     """A session over two wires; see `broker.LookSession`."""
 
     def __init__(self, first: LookWire, second: LookWire, clock: Clock) -> None:
-        """Look over two open sessions."""
         self._look_first = first
         self._look_second = second
         self._pair_clock = clock

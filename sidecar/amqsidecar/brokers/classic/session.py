@@ -43,7 +43,6 @@ class TopicSubscribers:
     def __init__(
         self, settings: ClassicLinkSettings, hear: Hear, counters: ClassicCounters
     ) -> None:
-        """Know nothing yet."""
         self._clock = settings.clock
         virtual_topics = settings.virtual_topics
         self._virtual = DestinationMap([(one.destinations, one) for one in virtual_topics])

@@ -60,7 +60,6 @@ class StatisticsQuestions(ABC):
     """Questions and answers over one connection, with a temporary queue for the answers."""
 
     def __init__(self, run_until: RunUntil) -> None:
-        """Ask nothing yet."""
         self._run_until = run_until
         self._is_begun = False
         self._answers: list[StatisticsReply] = []

@@ -152,7 +152,6 @@ class CoreArtemisLook(ArtemisSession):
     def __init__(
         self, opened: CoreArtemisOpened, settings: CoreArtemisSettings, token_queue: str = ""
     ) -> None:
-        """Look over a connection."""
         super().__init__(opened.management, settings, run=opened.client_id, token_queue=token_queue)
         self._connection = opened.connection
         self._service = opened.service

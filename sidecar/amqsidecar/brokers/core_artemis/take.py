@@ -217,7 +217,6 @@ class CoreArtemisMove(_IntakeSession):
         session: CoreSession,
         met: Meeting,
     ) -> None:
-        """Begin."""
         super().__init__(opened, settings, session)
         self._met = met
         self._moves = CoreMoves(self._tools)

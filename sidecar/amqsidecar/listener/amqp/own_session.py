@@ -51,7 +51,6 @@ class OwnSession:
     """
 
     def __init__(self, effects: list[Effect], notes: str) -> None:
-        """Begin without a session."""
         self.channel = self._broker_channel = -1
         self._effects = effects
         self._notes = notes
