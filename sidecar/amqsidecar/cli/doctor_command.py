@@ -14,6 +14,7 @@ from amqsidecar.clock import SystemClock
 from amqsidecar.config.broker_url import BrokerUrl
 from amqsidecar.config.load import check_start, has_amqp
 from amqsidecar.config.schema import Config
+from amqsidecar.config.secrets import revealed
 from amqsidecar.config.sections.intake import Backlog
 from amqsidecar.config.store_url import BROKER_HELD
 from amqsidecar.diagnosis.database import database_findings, look_at_database
@@ -161,9 +162,7 @@ def _schedule(config: Config) -> ScheduleFacts:
     if store.url == BROKER_HELD:
         return ScheduleFacts()
     if store.is_shared:
-        secret = store.password()
-        password = None if secret is None else secret.reveal()
-        database = look_at_database(store.url, password, SCHEMA)
+        database = look_at_database(store.url, revealed(store.password()), SCHEMA)
         facts = ScheduleFacts(place=tuple(database_findings(store.url, database, SCHEMA)))
         is_there = database.has_schedule
     else:

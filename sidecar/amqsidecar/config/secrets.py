@@ -39,6 +39,11 @@ class Secret:
         raise TypeError("a Secret is not pickled")
 
 
+def revealed(secret: Secret | None) -> str | None:
+    """Return what a secret hides; None = there is none."""
+    return None if secret is None else secret.reveal()
+
+
 def secret_in(path: Path, key: str) -> Secret:
     """Return the content of a file, without the line end.
 

@@ -17,7 +17,7 @@ from amqsidecar.clock import Clock, SystemClock
 from amqsidecar.config.broker_url import BrokerUrl
 from amqsidecar.config.load import check_wire, has_amqp
 from amqsidecar.config.schema import Config
-from amqsidecar.config.secrets import secret_in
+from amqsidecar.config.secrets import revealed, secret_in
 from amqsidecar.config.sections.broker import BrokerOptions
 from amqsidecar.config.sections.intake import Producers
 from amqsidecar.config.tls_context import tls_context
@@ -350,13 +350,11 @@ class LinkMaker:
             return None
         from amqsidecar.brokers.classic.jolokia import JolokiaCounters  # noqa: PLC0415 - as above
 
-        def password() -> str | None:
-            secret = options.jolokia_password()
-            return None if secret is None else secret.reveal()
-
         uses_tls = options.jolokia_url.startswith("https:")
         tls = tls_context(options.tls) if uses_tls else None
-        return JolokiaCounters(options.jolokia_url, password=password, tls=tls).ask
+        return JolokiaCounters(
+            options.jolokia_url, password=lambda: revealed(options.jolokia_password()), tls=tls
+        ).ask
 
     def _endpoint(self, url: BrokerUrl) -> Endpoint:
         options = self._config.broker
@@ -377,13 +375,7 @@ class LinkMaker:
     def _credentials(self, url: BrokerUrl) -> Credentials:
         for tokens in self._tokens:
             return tokens
-        options = self._config.broker
-
-        def password() -> str | None:
-            secret = options.password(url)
-            return None if secret is None else secret.reveal()
-
-        return Password(password)
+        return Password(lambda: revealed(self._config.broker.password(url)))
 
     def _mechanisms(self, url: BrokerUrl) -> tuple[str, ...]:
         if not url.may_speak_amqp:

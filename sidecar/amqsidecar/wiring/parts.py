@@ -14,6 +14,7 @@ from amqsidecar import __version__
 from amqsidecar.broker import IntakeQueue
 from amqsidecar.clock import Clock, ClockStep
 from amqsidecar.config.schema import Config
+from amqsidecar.config.secrets import revealed
 from amqsidecar.config.sections.http import split_listen
 from amqsidecar.engine.crash_points import CrashPoint
 from amqsidecar.engine.cycle_events import CycleStats
@@ -286,28 +287,24 @@ def access_settings(config: Config) -> "AccessSettings":
 
     options = config.http
 
-    def client_secret() -> str | None:
-        secret = options.client_secret()
-        return None if secret is None else secret.reveal()
-
     oidc = None
     if options.oidc.issuer:
-        client_secret()  # So that a file that can't be read ends the start, not the first log-in.
+        # Why read here: a file that can't be read ends the start, and not the first log-in.
+        options.client_secret()
         oidc = OidcSettings(
             issuer=options.oidc.issuer,
             client_id=options.oidc.client_id,
-            client_secret=client_secret,
+            client_secret=lambda: revealed(options.client_secret()),
             scopes=options.oidc.scopes,
             name_claim=options.oidc.name_claim,
             groups_claim=options.oidc.groups_claim,
             recheck_s=options.oidc.recheck_minutes * 60,
         )
-    key = options.session_key()
     return AccessSettings(
         public_url=options.public_url,
         tokens_file=options.tokens_file,
         users_file=options.users_file,
-        session_key=None if key is None else key.reveal(),
+        session_key=revealed(options.session_key()),
         session_s=options.session_hours * 3600,
         idle_s=options.idle_minutes * 60,
         trusted_proxies=options.trusted_proxies,

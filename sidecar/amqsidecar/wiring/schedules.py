@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from amqsidecar.clock import Clock, SystemClock
 from amqsidecar.config.schema import Config
+from amqsidecar.config.secrets import revealed
 from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.schedule import Schedule
 from amqsidecar.stores.moving import MovedStore
@@ -126,8 +127,4 @@ def _store_of(
 
 
 def _password_of(config: Config) -> Callable[[], str | None]:
-    def password() -> str | None:
-        secret = config.store.password()
-        return None if secret is None else secret.reveal()
-
-    return password
+    return lambda: revealed(config.store.password())
