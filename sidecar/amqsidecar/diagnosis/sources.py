@@ -1,6 +1,6 @@
 """Finds the queues that a run would read, and the origins of their messages."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from amqsidecar.broker import BrokerKind, IntakeQueue, LookSession
 from amqsidecar.diagnosis.classic_layout import named_origins
@@ -77,6 +77,7 @@ class Sources:
         """Return the queues that a run would read."""
         settings = self._settings
         if settings.intake_queues:
+            self._note_missing(item.destination for item in settings.intake_queues)
             return settings.intake_queues
         found: tuple[IntakeQueue, ...] = ()
         if self._may_ask:
@@ -100,6 +101,13 @@ class Sources:
                 "intake: {queues: [DLQ]}",
             )
         return found
+
+    def _note_missing(self, named: Iterable[Destination]) -> None:
+        if (existing := self._rights.existing) is None:
+            return
+        for one in named:
+            if not is_wildcard(one, self._kind) and one.address not in existing:
+                self.found.append(new_finding("intake_queue_missing", one))
 
     def _note_doubts(self, link: LookSession) -> None:
         """Report dead-letter queues of the rules that can't be found."""

@@ -118,6 +118,15 @@ def test_a_stock_broker_is_fit(broker: Broker, tmp_path: Path) -> None:
     assert broker.version in verdict.of("broker")[0]["what"]
 
 
+def test_a_queue_that_is_not_there_is_named(broker: Broker, tmp_path: Path, unique: str) -> None:
+    peer_of(broker).produce(unique, "Text", test_id=unique)
+    named = f"intake.queues=[{unique}, {unique}.typo]"
+    verdict = run_doctor(best_url(broker), tmp_path, named)
+    missing = [one for one in verdict.of("dead letters") if "no such queue" in one["what"]]
+    assert [one["subject"] for one in missing] == [f"queue://{unique}.typo"]
+    assert missing[0]["severity"] == "warning"
+
+
 def ours_of(messages: list[JmsMessage], unique: str) -> list[JmsMessage]:
     return [one for one in messages if one.test_id.startswith(f"{unique}-")]
 
