@@ -102,8 +102,8 @@ def cli(empty: Cli) -> Cli:
     return empty
 
 
-def fail_with(error: Exception) -> Callable[[Config], int]:
-    def run_service(_config: Config) -> int:
+def fail_with(error: Exception) -> Callable[..., int]:
+    def run_service(_config: Config, **_options: object) -> int:
         raise error
 
     return run_service
@@ -249,8 +249,9 @@ def test_run_needs_a_broker_and_its_files(tmp_path: Path, cli: Cli) -> None:
 def test_run_gives_the_code_of_the_service(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Config] = []
 
-    def run(config: Config) -> int:
+    def run(config: Config, *, read_again: Callable[[], Config]) -> int:
         seen.append(config)
+        assert read_again() == config
         return 0
 
     monkeypatch.setattr(amqsidecar.cli.run_work, "run_service", run)
