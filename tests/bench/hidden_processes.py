@@ -445,6 +445,88 @@ def stubborn(chance: np.random.Generator, count: int) -> World:
     return World(evenly(chance, count), lambda t: t.number + 1 >= needed[t.message])
 
 
+def by_hand(chance: np.random.Generator, count: int) -> World:
+    """A person mends everything at nine each morning; until then hardly anything succeeds."""
+    first = chance.uniform(0, 24) * HOUR
+    p = chance.uniform(0.02, 0.15)
+
+    def mended(message: npt.NDArray[np.int64]) -> Numbers:
+        return first + np.ceil((died[message] - first) / (24 * HOUR)) * 24 * HOUR
+
+    died = evenly(chance, count)
+    return World(died, lambda t: (t.at_ms >= mended(t.message)) | (t.luck < p))
+
+
+def hourly_job(chance: np.random.Generator, count: int) -> World:
+    """A job at each full hour brings the data that messages wait for; it misses some."""
+    misses = chance.uniform(0.1, 0.4)
+    rounds = chance.geometric(1 - misses, count)
+    died = evenly(chance, count)
+    ready = (np.floor(died / HOUR) + rounds) * HOUR
+    return World(died, lambda t: t.at_ms >= ready[t.message])
+
+
+def half_bad(chance: np.random.Generator, count: int) -> World:
+    """One of two consumers is bad for hours at a time, so that half of the attempts fail then."""
+    begins, ends = _outages(chance, 5 * HOUR, chance.uniform(40, 150) * MINUTE)
+    died = _within(chance, begins, ends, count)
+    good = chance.uniform(0.85, 0.98)
+    return World(died, lambda t: t.luck < np.where(_are_in(begins, ends, t.at_ms), good / 2, good))
+
+
+def same_key(chance: np.random.Generator, count: int) -> World:
+    """Messages of one key must not be delivered within some seconds of each other."""
+    key = chance.integers(0, max(2, count // 20), count)
+    near = chance.uniform(20, 90) * SECOND
+    died = _bursts(chance, count, 30, 4 * MINUTE)
+
+    def fresh() -> Delivered:
+        latest: dict[int, float] = {}
+
+        def delivered(at: float, row: int, number: int, luck: float) -> bool:
+            before = latest.get(int(key[row]), -np.inf)
+            latest[int(key[row])] = at
+            return number >= 0 and at - before >= near and luck < 0.95
+
+        return delivered
+
+    return World(died, None, fresh)
+
+
+def restarts(chance: np.random.Generator, count: int) -> World:
+    """A leak: attempts succeed less and less until the consumer is restarted, again and again."""
+    period = chance.uniform(2, 10) * HOUR
+    begin = chance.uniform(0, 1) * period
+
+    def works(at: Numbers) -> Numbers:
+        return np.clip(0.98 - ((at + begin) % period / period) ** 2, 0.02, 1.0)
+
+    died = chance.uniform(0, SPAN_MS, 6 * count)
+    died = np.sort(died[chance.random(len(died)) > works(died)][:count]).round()
+    return World(died, lambda t: t.luck < works(t.at_ms))
+
+
+def backlog(chance: np.random.Generator, count: int) -> World:
+    """The destination works off what came at so many per minute; a longer queue times out."""
+    died = _bursts(chance, count, 18, 5 * MINUTE)
+    per_ms = count / 18 / (chance.uniform(5, 40) * MINUTE)
+    most = count / 18 * chance.uniform(0.05, 0.3)
+
+    def fresh() -> Delivered:
+        waiting, last = 0.0, 0.0
+
+        def delivered(at: float, _row: int, number: int, _luck: float) -> bool:
+            nonlocal waiting, last
+            waiting, last = max(0.0, waiting - (at - last) * per_ms), at
+            is_in_time = number >= 0 and waiting < most
+            waiting += 1.0
+            return is_in_time
+
+        return delivered
+
+    return World(died, None, fresh)
+
+
 def _named(*processes: Process) -> Mapping[str, Process]:
     return {one.__name__: one for one in processes}
 
@@ -454,12 +536,15 @@ KNOWN: Final = _named(
     *(mixture, outage, outage_and_chance, cooling, load),
 )
 """What the models were made for."""
-FOREIGN: Final = _named(daily, shard, release, quota, batches, rare)
+FOREIGN: Final = _named(
+    *(daily, shard, release, quota, batches, rare, nightly, tenants, tokens, rollback),
+    *(overload, warmup, flapping, in_line, stubborn),
+)
 """What they were not made for; numbers of the models may be chosen by their first seeds."""
 HELD_BACK: Final = _named(
-    *(nightly, tenants, tokens, rollback, overload, warmup, flapping, in_line, stubborn),
+    *(by_hand, hourly_job, half_bad, same_key, restarts, backlog),
 )
-"""Written before the models, and never looked at when their numbers are chosen."""
+"""Never looked at when the numbers of models are chosen."""
 PROCESSES: Final[Mapping[str, Process]] = {**KNOWN, **FOREIGN, **HELD_BACK}
 
 

@@ -15,13 +15,13 @@ import numpy as np
 from amqsidecar.pipeline.whatif.attempts import WINDOW_MS, KnownTries, Tries, Usual, WindowCounts
 from amqsidecar.pipeline.whatif.ensemble import Ensemble, fit_ensemble
 from amqsidecar.pipeline.whatif.forecast import PolicyForecast, forecast, sum_up
-from amqsidecar.pipeline.whatif.policy_load import Stream, policy_load
 from amqsidecar.pipeline.whatif.search import (
     Grid,
     Rule,
     choose,
     make_grid,
     mean_recoverable_ms,
+    policy_load,
     score,
     why_not,
 )
@@ -133,10 +133,9 @@ class History:
         )
 
     def forecast(self, ensemble: Ensemble, policy: Policy) -> PolicyForecast:
-        windows = self.windows
-        delays_ms = [round(one) for one in policy.delays()]
-        load = policy_load([Stream(ensemble, 1, delays_ms)], windows, USUAL)
-        planned = self.planned(policy, windows.load if load is None else load)
+        group, delays_ms = ("queue://here", None), tuple(round(one) for one in policy.delays())
+        load = policy_load({(group, delays_ms): 1}, {group: ensemble}, self.windows.load, USUAL)
+        planned = self.planned(policy, load)
         return forecast([[totals for totals, _ in sum_up(ensemble, self.known, planned)]])
 
 

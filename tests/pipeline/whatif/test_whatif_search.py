@@ -35,7 +35,7 @@ NONE_USUAL = Usual(late_ms=0.0, back_ms=0.0)
 
 def by(*models: FailureModel, curve: np.ndarray) -> list[Ensemble]:
     """A destination of one group, with these models by equal weights."""
-    reach = Reach(first_ms=0.0, least_wait_ms=0.0, at_ms=1e9, waited_ms=1e9, number=20, load=1e9)
+    reach = Reach(first_ms=0.0, least_wait_ms=0.0, at_ms=1e9, number=20, load=1e9)
     evidence = Evidence(100, (), (), (1.0,), (0.0,), 0.0)
     weights = [1 / len(models)] * len(models)
     return [Ensemble(list(models), weights, reach, evidence, Repair(curve), 30.0, 3.0, 100)]
@@ -126,9 +126,7 @@ def test_where_chance_decides_delays_make_no_difference_but_their_number_does() 
     grid = Grid(
         [Setting(0, 1.0, 0, 3)] * 2, np.array([[1, 1, 1], [1200, 1200, 1200]], dtype=float) * SECOND
     )
-    chance = by(
-        Draws(FailureKind.CHANCE, ChanceRate(float(np.log(2)), 0.0, 0.0), never=0.0), curve=curve
-    )
+    chance = by(Draws(FailureKind.CHANCE, ChanceRate(0.5, 0.0), never=0.0), curve=curve)
 
     result = score(grid, chance, NONE_USUAL)
 
@@ -141,7 +139,7 @@ def test_models_count_by_their_weights() -> None:
     """One of two says that all recover, the other that none does."""
     curve = fit_curve(np.array([-1]), np.array([NEVER]), np.ones(1))
     both = by(
-        *(Draws(FailureKind.CHANCE, ChanceRate(p, 0.0, 0.0), never=0.0) for p in (50.0, 0.0)),
+        *(Draws(FailureKind.CHANCE, ChanceRate(p, 0.0), never=0.0) for p in (1.0, 0.0)),
         curve=curve,
     )
     grid = Grid([Setting(0, 1.0, 0, 1)], np.array([[1.0]]) * SECOND)

@@ -32,10 +32,6 @@ def whatif(
     since: Since = None,
     until: Until = None,
     horizon: Horizon = "1h",
-    bucket: Annotated[
-        str,
-        typer.Option(metavar="TIME", help=("Length of the periods by which re-sends are counted.")),
-    ] = "1h",
     most_attempts: Annotated[
         int,
         typer.Option(
@@ -80,7 +76,7 @@ def whatif(
 ) -> None:
     """Play policies on the history, and compare their results.
 
-    Recoveries, re-sends, time to recovery and load, with bounds. Decides by the same code as the
+    Recoveries, re-sends and time to recovery, with bounds. Decides by the same code as the
     sidecar. Writes the policies' results, and a proposal: proposal/policy.yaml, and
     proposal/values.yaml for Helm. Tables and what they mean: `deploy/reference/pipeline.md`.
     """
@@ -95,7 +91,6 @@ def whatif(
         since_ms=time_ms(since, "--since"),
         until_ms=time_ms(until, "--until"),
         horizon_ms=duration_ms(horizon, "--horizon", least_ms=1),
-        bucket_ms=duration_ms(bucket, "--bucket", least_ms=1),
         most_attempts=most_attempts,
         least_messages=least_messages,
         search=Rule(share_tolerance / 100, slowdown) if search else None,

@@ -3,7 +3,7 @@
 One row per message, one column per re-send; times are in milliseconds, infinity = no such re-send.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Final
 
 import numpy as np
@@ -121,16 +121,7 @@ class KnownTries(Tries):
 
     def take(self, rows: Indexes | Mask) -> "KnownTries":
         """Return these messages only."""
-        return replace(
-            self,
-            **{
-                name: getattr(self, name)[rows]
-                for name in (
-                    *("at_ms", "waited_ms", "window", "load"),
-                    *("has_failed", "has_succeeded"),
-                )
-            },
-        )
+        return replace(self, **{one.name: getattr(self, one.name)[rows] for one in fields(self)})
 
 
 @dataclass(frozen=True)
@@ -141,7 +132,6 @@ class Reach:
         first_ms: the first re-sends, since the first death.
         at_ms: the last ones.
         least_wait_ms: shortest waits since the death before.
-        waited_ms: longest ones.
         number: re-sends of one message.
         load: deliveries in a window.
     """
@@ -149,7 +139,6 @@ class Reach:
     first_ms: float
     at_ms: float
     least_wait_ms: float
-    waited_ms: float
     number: int
     load: float
 
@@ -178,7 +167,6 @@ def reach_of(known: KnownTries) -> Reach:
         first_ms=-far(-known.at_ms[is_known]) / _SLACK,
         at_ms=far(known.at_ms[is_known]) * _SLACK,
         least_wait_ms=-far(-known.waited_ms[is_known]) / _SLACK,
-        waited_ms=far(known.waited_ms[is_known]) * _SLACK,
         number=int((tried >= least).sum()),
         load=far(known.load[is_known]) * _SLACK,
     )

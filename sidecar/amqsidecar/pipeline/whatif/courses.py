@@ -111,12 +111,10 @@ def _number(kind: tuple[str, bool, bool], plans: Mapping[str, DelayPlan]) -> int
 
 def with_courses(messages: DataFrame, planner: Planner, *, asks: bool) -> DataFrame:
     """Return messages with a column `course`: alike are those that the policies treat alike."""
-    if asks:
-        schema = StructType([*messages.schema, StructField("course", LongType())])
-        messages = messages.mapInArrow(planner, schema)
-    else:
-        messages = messages.withColumn("course", f.xxhash64(*_ASKED[:3]))
-    return messages
+    if not asks:
+        return messages.withColumn("course", f.xxhash64(*_ASKED[:3]))
+    schema = StructType([*messages.schema, StructField("course", LongType())])
+    return messages.mapInArrow(planner, schema)
 
 
 def read_courses(messages: DataFrame, planner: Planner) -> dict[int, PlannedCourse]:

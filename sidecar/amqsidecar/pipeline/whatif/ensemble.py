@@ -23,11 +23,12 @@ from amqsidecar.pipeline.whatif.attempts import (
 )
 from amqsidecar.pipeline.whatif.curve import Numbers
 from amqsidecar.pipeline.whatif.failure_model import FailureKind, FailureModel
-from amqsidecar.pipeline.whatif.failure_models.chance import fit_chance, fit_rested_chance
+from amqsidecar.pipeline.whatif.failure_models.chance import fit_chance, fit_numbers
 from amqsidecar.pipeline.whatif.failure_models.destination import (
     fit_load,
     fit_outage,
     rates_between,
+    tried_windows,
     window_rates,
 )
 from amqsidecar.pipeline.whatif.failure_models.repair import (
@@ -39,16 +40,16 @@ from amqsidecar.pipeline.whatif.fitting import Counted, counted, each
 
 _BY_THEMSELVES: Final[Mapping[str, Callable[[Counted], FailureModel]]] = {
     "chance": fit_chance,
-    "chance after a rest": fit_rested_chance,
+    "chance by number": fit_numbers,
     "repair, Weibull": fit_weibull_repair,
     "repair, any time": fit_any_repair,
 }
 _OUTAGE, _LOAD = "outage", "load"
 _PRIOR: Final[Mapping[str, float]] = {
     "chance": 1.0,
-    "chance after a rest": 0.7,
     "repair, Weibull": 1.0,
-    "repair, any time": 0.1,
+    "chance by number": 0.05,
+    "repair, any time": 0.05,
     _OUTAGE: 0.5,
     _LOAD: 0.5,
 }
@@ -59,11 +60,11 @@ LEAST_WEIGHT: Final = 0.01
 _DECISIVE_MESSAGES: Final = 300.0
 """More messages than these don't make one model surer than another: none is quite true."""
 _SURE: Final = 2.0
-_DOUBT: Final = 0.03
+_DOUBT: Final = 0.04
 """No model is quite true. `make bench-whatif` checks whether the intervals hold with this."""
 SCALES_MS: Final = (30_000, 600_000, 3_600_000, 21_600_000, 86_400_000)
 """Periods in which failures may come together."""
-_MOST_SWINGS: Final = (0.2, 0.1, 0.1, 0.1, 0.1, 0.06)
+_MOST_SWINGS: Final = (0.2, 0.07, 0.07, 0.07, 0.07, 0.06)
 """By scale. Why more in 30 s: there a model misses when exactly an outage begins and ends."""
 _MOST_MISFIT: Final = 0.05
 
@@ -161,7 +162,8 @@ def fit_ensemble(
     # Why only then: what fails by itself needs neither, and both take long to fit.
     is_shared = any(one.is_sure for one in by_chance)
     rates = rates_between(windows) if is_shared else None
-    halves = [_fit_all(known.take(part), rates) for part in parts]
+    is_tried = tried_windows(windows)
+    halves = [_fit_all(known.take(part), rates, is_tried) for part in parts]
     others = known.take(parts[1]), known.take(parts[0])
     likely = {
         name: sum(
@@ -171,7 +173,7 @@ def fit_ensemble(
         for name in halves[0]
     }
     names = sorted(likely, key=lambda name: -likely[name])
-    whole = _fit_all(known, window_rates(windows) if is_shared else None)
+    whole = _fit_all(known, window_rates(windows) if is_shared else None, is_tried)
     best = _foretold(known, parts, [(fitted[names[0]],) for fitted in halves], (1.0,))
     scale = max(1.0, dispersion(known, best, periods[0]).ratio)
     scale *= max(1.0, len(known.at_ms) / _DECISIVE_MESSAGES)
@@ -212,13 +214,15 @@ def fit_ensemble(
     )
 
 
-def _fit_all(known: KnownTries, window_rates: Numbers | None) -> dict[str, FailureModel]:
+def _fit_all(
+    known: KnownTries, window_rates: Numbers | None, is_tried: Mask
+) -> dict[str, FailureModel]:
     """Return every model; without rates, those in which messages fail by themselves."""
     history = counted(known)
     models = {name: fit(history) for name, fit in _BY_THEMSELVES.items()}
     if window_rates is not None:
         one_by_one = each(known)
-        models[_OUTAGE] = fit_outage(one_by_one, window_rates)
+        models[_OUTAGE] = fit_outage(one_by_one, window_rates, is_tried)
         models[_LOAD] = fit_load(one_by_one)
     return models
 

@@ -1,7 +1,7 @@
 """Evidence of each destination in history: its windows, and failure models of its messages."""
 
 import pickle
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -9,11 +9,10 @@ import pandas as pd
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
-from pyspark.sql.types import BinaryType, DoubleType, LongType, StringType, StructField, StructType
 
 from amqsidecar.pipeline.whatif.attempts import WINDOW_MS, GroupKey, Usual, WindowCounts
 from amqsidecar.pipeline.whatif.ensemble import Ensemble, fit_ensemble
-from amqsidecar.pipeline.whatif.replay import known_of, numbers_of
+from amqsidecar.pipeline.whatif.replay import known_of
 
 MOST_SAMPLED: Final = 4_000
 """Messages of a destination and cause group that models are fitted to."""
@@ -22,25 +21,10 @@ _HASHES: Final = 2**20
 MOST_GROUPS: Final = 20
 """Cause groups of a destination with models of their own: those with the most messages."""
 
-_WINDOWS: Final = StructType(
-    [
-        StructField("destination", StringType(), False),
-        StructField("window", LongType(), False),
-        *(
-            StructField(name, DoubleType(), False)
-            for name in ("deaths", "successes", "failures", "lost")
-        ),
-    ]
-)
 _NO_WINDOWS: Final = WindowCounts(0, *[np.zeros(1)] * 4)
 _SEEN: Final = ("deaths", "successes", "failures", "lost")
-_FITTED: Final = StructType(
-    [
-        StructField("destination", StringType(), False),
-        StructField("cause_group", StringType(), True),
-        StructField("ensemble", BinaryType(), False),
-    ]
-)
+_FITTED: Final = "destination string, cause_group string, ensemble binary"
+_FITTED_NAMES: Final = ("destination", "cause_group", "ensemble")
 _SAMPLED: Final = (
     "number", "arrived_ms", "observed_ms", "sent_ms", "late_ms", "back_ms", "recovered_ms",
 )  # fmt: skip
@@ -48,11 +32,21 @@ _SAMPLED: Final = (
 
 def count_windows(messages: DataFrame) -> DataFrame:
     """Return the counts of each window of each destination."""
-    return (
-        messages.mapInArrow(_windows_of, _WINDOWS)
-        .groupBy("destination", "window")
-        .agg(*(f.sum(name).alias(name) for name in _SEEN))
-    )
+    number, one = f.size("sent_ms").alias("number"), f.col("one")
+    sent = f.posexplode(f.arrays_zip("sent_ms", "back_ms")).alias("place", "one")
+    tries = messages.select("destination", "arrived_ms", "recovered_ms", number, sent)
+    has_recovered = f.col("recovered_ms").isNotNull()
+    is_last = f.col("place") + 1 == f.col("number")
+    came_to = f.when(
+        one["back_ms"].isNotNull(), f.when(has_recovered, "failures").otherwise("lost")
+    ).when(is_last & has_recovered, "successes")
+    deaths = messages.select("destination", f.col("arrived_ms").alias("at"), f.lit("deaths"))
+    seen = deaths.union(
+        tries.select("destination", f.col("arrived_ms") + one["sent_ms"], came_to)
+    ).toDF("destination", "at", "kind")
+    window = f.floor(f.col("at") / WINDOW_MS).alias("window")
+    counted = seen.where(f.col("kind").isNotNull()).groupBy("destination", window)
+    return counted.pivot("kind", list(_SEEN)).count().na.fill(0)
 
 
 def fit_ensembles(
@@ -61,9 +55,10 @@ def fit_ensembles(
     """Return the models of each destination and cause group."""
 
     def fit(here: pd.DataFrame, seen: pd.DataFrame) -> pd.DataFrame:
-        destination = here["destination"].iloc[0]
-        windows = _dense(seen)
-        rows = []
+        rows: list[tuple[str, str | None, bytes]] = []
+        # Why asked: a destination without a message in the sample has windows, too.
+        windows = _dense(seen) if len(here) else _NO_WINDOWS
+        destination = here["destination"].iloc[0] if len(here) else ""
         for group, part in here.groupby("model_group", dropna=False):
             # Why sorted: the same history gives the same models, on any machine.
             ordered = part.sort_values("number")[list(_SAMPLED)]
@@ -77,13 +72,13 @@ def fit_ensembles(
             )
             key = None if pd.isna(group) else group
             rows.append((destination, key, pickle.dumps(ensemble)))
-        return pd.DataFrame(rows, columns=_FITTED.names)
+        return pd.DataFrame(rows, columns=_FITTED_NAMES)
 
     fitted = (
         _sample(messages, least_messages)
         .groupBy("destination")
         .cogroup(windows.groupBy("destination"))
-        .applyInPandas(lambda here, seen: fit(here, seen) if len(here) else _none(), _FITTED)
+        .applyInPandas(fit, _FITTED)
     )
     return {
         (row["destination"], row["cause_group"]): pickle.loads(row["ensemble"])  # noqa: S301 - as dumped above
@@ -114,10 +109,6 @@ def usual_waits(messages: DataFrame) -> dict[str, Usual]:
         row["destination"]: Usual(float(row["late_ms"] or 0), float(row["back_ms"] or 0))
         for row in medians.collect()
     }
-
-
-def _none() -> pd.DataFrame:
-    return pd.DataFrame([], columns=_FITTED.names)
 
 
 def _sample_schema() -> pa.Schema:
@@ -151,36 +142,6 @@ def _sample(messages: DataFrame, least_messages: int) -> DataFrame:
         .where(drawn < f.col("limit"))
         .select("destination", "model_group", "total", *_SAMPLED)
     )
-
-
-def _windows_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        parts = []
-        names = batch.column("destination").to_numpy(zero_copy_only=False)
-        arrived = numbers_of(batch.column("arrived_ms"), 0.0)
-        has_recovered = np.isfinite(numbers_of(batch.column("recovered_ms"), np.inf))
-        counts = np.asarray(batch.column("sent_ms").value_lengths())
-        rows = np.repeat(np.arange(len(counts)), counts)
-        sent = arrived[rows] + numbers_of(batch.column("sent_ms").flatten(), 0.0)
-        has_failed = np.isfinite(numbers_of(batch.column("back_ms").flatten(), np.inf))
-        is_last = np.zeros(len(rows), dtype=bool)
-        is_last[(np.cumsum(counts) - 1)[counts > 0]] = True
-        seen = {
-            "deaths": (np.arange(len(counts)), arrived, np.ones(len(counts), dtype=bool)),
-            "successes": (rows, sent, is_last & has_recovered[rows] & ~has_failed),
-            "failures": (rows, sent, has_failed & has_recovered[rows]),
-            "lost": (rows, sent, has_failed & ~has_recovered[rows]),
-        }
-        for name, (of, at, is_meant) in seen.items():
-            frame = pd.DataFrame(
-                {
-                    "destination": names[of[is_meant]],
-                    "window": (at[is_meant] // WINDOW_MS).astype(np.int64),
-                }
-            )
-            parts.append(frame.value_counts().rename(name).astype(float))
-        counted = pd.concat(parts, axis=1).fillna(0.0).reset_index()
-        yield pa.RecordBatch.from_pandas(counted[_WINDOWS.names], preserve_index=False)
 
 
 def _dense(seen: pd.DataFrame) -> WindowCounts:

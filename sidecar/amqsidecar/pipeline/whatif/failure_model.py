@@ -18,7 +18,7 @@ class FailureKind(StrEnum):
     TIME = "time"
     """Time heals: something is broken for a time, for each message its own."""
     CHANCE = "chance"
-    """Each attempt fails by chance, which may grow less with the wait before it."""
+    """Each attempt fails by chance, which may differ from one to the next."""
     DOWN_OR_LOADED = "down_or_loaded"
     """The destination is out of order or loaded, for all messages at the same time."""
 

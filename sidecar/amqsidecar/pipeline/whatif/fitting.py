@@ -41,8 +41,7 @@ def counted(known: KnownTries) -> Counted:
     at these take every message.
     """
     cells = np.where(known.is_made, cell_of(np.where(known.is_made, known.at_ms, 0.0)), -1)
-    waits = np.where(known.is_made, cell_of(np.where(known.is_made, known.waited_ms, 0.0)), -1)
-    keys = np.hstack([cells, waits, known.has_failed, known.has_succeeded])
+    keys = np.hstack([cells, known.has_failed, known.has_succeeded])
     _, rows, counts = np.unique(keys, axis=0, return_index=True, return_counts=True)
     return Counted(known.take(rows), counts.astype(np.float64))
 

@@ -101,8 +101,6 @@ class Totals:
         within: those that recover by a re-send within reach; where no model explains the history,
             only those that are treated as there.
         beyond: those of the others that may recover.
-        kept: those that recover, and recovered in history.
-        most_kept: those that recovered in history.
         resends: their re-sends.
         resends_least: at least, where reach or models end.
         resends_most: at most.
@@ -117,8 +115,6 @@ class Totals:
     recovered: float
     within: float
     beyond: float
-    kept: float
-    most_kept: float
     resends: float
     resends_least: float
     resends_most: float
@@ -132,7 +128,6 @@ def sum_up(
     """Yield what each model of an ensemble says of a policy, in sum and in detail."""
     changed = is_changed(known, planned)
     planned = _as_in_history(known, planned, ~changed)
-    was_recovered = known.has_recovered
     is_unsettled = ~changed & (known.is_made & ~known.is_known).any(axis=1)
     for model, weight in zip(ensemble.models, ensemble.weights, strict=True):
         played = play(model, known, planned, ensemble.reach)
@@ -153,8 +148,6 @@ def sum_up(
                 recovered=float(by_message.sum()),
                 within=float(within.sum()),
                 beyond=float(np.where(is_tried_on, 1 - within, 0.0).sum()),
-                kept=float(by_message[was_recovered].sum()),
-                most_kept=float(was_recovered.sum()),
                 resends=float(resends.sum()),
                 resends_least=float(np.where(is_tried_on, np.minimum(made, 1), resends).sum()),
                 resends_most=float(np.where(is_tried_on, made, resends).sum()),
@@ -186,14 +179,12 @@ class PolicyForecast:
         messages: how many it was played on.
         beyond: of them, those whose end lies beyond the reach of history.
         recovered: how many recover.
-        kept: of those that recovered in history.
         resends: re-sends in all.
     """
 
     messages: float
     beyond: float
     recovered: Interval
-    kept: Interval
     resends: Interval
 
 
@@ -206,7 +197,7 @@ def forecast(groups: Sequence[Sequence[Totals]]) -> PolicyForecast:
     chance = np.random.default_rng(_SEED)
     which, doubt = chance.random(_DRAWS), chance.standard_normal(_DRAWS)
     names = (
-        *("recovered", "within", "beyond", "kept", "unsettled", "settling"),
+        *("recovered", "within", "beyond", "unsettled", "settling"),
         *("resends", "resends_least", "resends_most"),
     )
     sums = {name: np.zeros(_DRAWS) for name in names}
@@ -229,9 +220,8 @@ def forecast(groups: Sequence[Sequence[Totals]]) -> PolicyForecast:
             each = of_models[drawn]
             if name.startswith("resends"):
                 each = np.maximum(each * (1 + 2 * noise / first.messages), 0.0)
-            elif name in ("recovered", "within", "kept"):
-                most = first.most_kept if name == "kept" else first.messages
-                each = np.clip(each + noise, 0.0, most)
+            elif name in ("recovered", "within"):
+                each = np.clip(each + noise, 0.0, first.messages)
             sums[name] += each
     is_beyond = means["beyond"] > MOST_BEYOND * messages
     low, high = sums["recovered"], sums["recovered"]
@@ -246,7 +236,6 @@ def forecast(groups: Sequence[Sequence[Totals]]) -> PolicyForecast:
         messages=messages,
         beyond=means["beyond"],
         recovered=_interval(low, means["recovered"], np.minimum(high, messages), is_beyond),
-        kept=_interval(sums["kept"], means["kept"], sums["kept"], is_beyond),
         resends=_interval(fewest, means["resends"], most_resends, is_beyond),
     )
 

@@ -4,50 +4,7 @@ from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
-from pyspark.sql.types import (
-    ArrayType,
-    BooleanType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-)
-
-MESSAGES: Final = StructType(
-    [
-        # A hash of its id: the same in each run.
-        StructField("number", LongType(), False),
-        # Why it says nothing; null = it counts.
-        StructField("left_out", StringType(), True),
-        # Where it died; of a fully qualified name the address, as policies are asked about it.
-        StructField("destination", StringType(), True),
-        # Of its first death; empty = the broker gave none.
-        StructField("cause_group", StringType(), False),
-        # Of its first death, in the words of history; null = it has none.
-        StructField("cause", StringType(), True),
-        # Those of its first death that the journal keeps.
-        StructField("properties", MapType(StringType(), StringType()), True),
-        StructField("persistent", BooleanType(), False),
-        # Whether its first death was that its time to live ran out.
-        StructField("expired", BooleanType(), False),
-        # Its first death, since the epoch.
-        StructField("arrived_ms", LongType(), True),
-        # From then to the end of the observation.
-        StructField("observed_ms", LongType(), True),
-        # Its re-sends, since its first death.
-        StructField("sent_ms", ArrayType(LongType(), True), False),
-        # How much later than the rules said each went.
-        StructField("late_ms", ArrayType(LongType(), False), False),
-        # From each re-send to the next death; null = none came.
-        StructField("back_ms", ArrayType(LongType(), True), False),
-        # The last re-send that failed, since its first death; -1 = none.
-        StructField("failed_ms", LongType(), False),
-        # The re-send that succeeded, since its first death; null = none, or it is not known yet.
-        StructField("recovered_ms", LongType(), True),
-    ]
-)
-"""One row per message."""
+from pyspark.sql.types import LongType
 
 BEGAN_EARLIER: Final = "began before the history"
 KEPT_FOR_A_PERSON: Final = "was parked or held for a person"
@@ -58,10 +15,12 @@ _KEPT: Final = ("parked", "held")
 _ENDS: Final = ("exhausted", "discarded", "cancelled")
 _RENEWALS: Final = ("retried", "redirected", "restored")
 """Acts of persons after which a message that has ended begins a new life."""
+_FIRST: Final = ("origin", "cause_group", "cause", "properties", "persistent", "expired")
+"""What the first death says of a message."""
 
 
 def read_messages(events: DataFrame, until_ms: int | None, horizon_ms: int) -> DataFrame:
-    """Return `MESSAGES`, one row per message.
+    """Return the messages of a history.
 
     Counts match a message's n-th death with the n-th re-send after it. So the order in which events
     are read, repeated events and differing clocks make no difference. Of a message that a person
@@ -72,6 +31,15 @@ def read_messages(events: DataFrame, until_ms: int | None, horizon_ms: int) -> D
         events: the history, as `EVENTS`.
         until_ms: the end of the observation, since the epoch; None = each stream's latest event.
         horizon_ms: time without another death after which a re-send counts as successful.
+
+    Returns:
+        One row per message: `number`, a hash of its id; `left_out`, why it says nothing (null = it
+        counts); of its first death `destination` (the address of a fully qualified name),
+        `cause_group` ("" = the broker gave none), `cause`, `properties`, `persistent`, `expired`
+        and `arrived_ms`; `observed_ms` from then to the end of the observation. By re-send
+        `sent_ms` since the first death, `late_ms` after the time of the rules, and `back_ms` to the
+        next death (null = none came). Since the first death `failed_ms` of the last re-send that
+        failed (-1 = none), and `recovered_ms` of the one that succeeded (null = none yet).
     """
     at_ms = f.unix_millis("at")
     if until_ms is not None:
@@ -85,12 +53,12 @@ def read_messages(events: DataFrame, until_ms: int | None, horizon_ms: int) -> D
         f.when(f.col("arrived_ms").isNull(), BEGAN_EARLIER)
         .when(f.col("is_kept"), KEPT_FOR_A_PERSON)
         .alias("left_out"),
-        f.substring_index("origin", "::", 1).alias("destination"),
-        f.coalesce("cause_group", f.lit("")).alias("cause_group"),
-        "cause",
-        "properties",
-        f.coalesce("persistent", f.lit(True)).alias("persistent"),
-        f.coalesce("expired", f.lit(False)).alias("expired"),
+        f.substring_index("first.origin", "::", 1).alias("destination"),
+        f.coalesce("first.cause_group", f.lit("")).alias("cause_group"),
+        "first.cause",
+        "first.properties",
+        f.coalesce("first.persistent", f.lit(True)).alias("persistent"),
+        f.coalesce("first.expired", f.lit(False)).alias("expired"),
         "arrived_ms",
         (f.col("end_ms") - f.col("arrived_ms")).alias("observed_ms"),
         f.transform("tries", lambda one: _since_arrival(one["sent_ms"])).alias("sent_ms"),
@@ -135,13 +103,7 @@ def _steps(events: DataFrame) -> DataFrame:
             ).alias("sent_ms"),
             f.min(f.when(is_scheduled, f.col("delay_ms"))).alias("delay_ms"),
             f.min(f.when(is_first, at_ms)).alias("arrived_ms"),
-            f.max(f.when(is_first, f.col("origin"))).alias("origin"),
-            f.max(f.when(is_first, f.col("cause_group"))).alias("cause_group"),
-            f.max(f.when(is_first, f.col("cause"))).alias("cause"),
-            # Why: maps have no order; repeated events are alike.
-            f.first(f.when(is_first, f.col("properties")), ignorenulls=True).alias("properties"),
-            f.max(f.when(is_first, f.col("persistent"))).alias("persistent"),
-            f.max(f.when(is_first, f.col("expired"))).alias("expired"),
+            f.min_by(f.struct(*_FIRST), f.when(is_first, at_ms)).alias("first"),
             f.max(f.col("type").isin(*_KEPT)).alias("is_kept"),
             f.max("end_ms").alias("end_ms"),
         )
@@ -168,19 +130,13 @@ def _lives(steps: DataFrame) -> DataFrame:
         steps.withColumn("back_at_ms", f.min("died_ms").over(following))
         .groupBy("redelivery_id")
         .agg(
-            *(
-                f.max(name).alias(name)
-                for name in (
-                    "arrived_ms", "origin", "cause_group", "cause", "persistent", "expired",
-                    "is_kept", "end_ms",
-                )
+            *(f.max(name).alias(name) for name in ("arrived_ms", "is_kept", "end_ms")),
+            f.first("first", ignorenulls=True).alias("first"),
+            f.array_sort(f.collect_list(f.when(f.col("sent_ms").isNotNull(), one_try))).alias(
+                "tries"
             ),
-            f.first("properties", ignorenulls=True).alias("properties"),
-            f.array_sort(
-                f.collect_list(f.when(f.col("sent_ms").isNotNull(), one_try))
-            ).alias("tries"),
         )
-    )  # fmt: skip
+    )
 
 
 def _since_arrival(at_ms: Column) -> Column:

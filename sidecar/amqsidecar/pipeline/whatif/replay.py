@@ -16,7 +16,6 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
-from pyspark.sql.types import DoubleType, IntegerType, LongType, StringType, StructField, StructType
 
 from amqsidecar.pipeline.whatif.attempts import GroupKey, KnownTries, Tries, Usual, WindowCounts
 from amqsidecar.pipeline.whatif.curve import Numbers, cell_of
@@ -24,24 +23,17 @@ from amqsidecar.pipeline.whatif.ensemble import Ensemble
 from amqsidecar.pipeline.whatif.forecast import Totals, sum_up
 from amqsidecar.pipeline.whatif.policy import HISTORY, DelayPlan
 
-PLAYED: Final = StructType(
-    [
-        StructField("policy", StringType(), False),
-        StructField("destination", StringType(), False),
-        # null = of all groups that share models.
-        StructField("cause_group", StringType(), True),
-        # Place of the model in its ensemble; -1 = all, by their weights.
-        StructField("model", IntegerType(), False),
-        # One of the three below, or a field of `forecast.Totals`.
-        StructField("measure", StringType(), False),
-        StructField("at", LongType(), False),
-        StructField("amount", DoubleType(), False),
-    ]
+PLAYED: Final = (
+    "policy string, destination string, cause_group string, model int, measure string, at bigint, "
+    "amount double"
 )
-"""Sums over the messages."""
+"""Sums over the messages.
 
-RESENDS_AT: Final = "resends at"
-"""Likely re-sends; `at` is the begin of the bucket, since the epoch."""
+`cause_group` is null for all groups that share models; `model` is the place in the ensemble, or
+`ALL_MODELS` by their weights; `measure` is one of the two below, or a field of `forecast.Totals`.
+"""
+_NAMES: Final = tuple(one.split()[0] for one in PLAYED.split(", "))
+
 RECOVERED_AT: Final = "recovered at"
 """Likely recoveries; `at` is the cell of the time it took."""
 CUT_OFF: Final = "cut off"
@@ -171,10 +163,10 @@ class _Sums:
     def batch(self) -> pa.RecordBatch:
         """Return the sums as `PLAYED`."""
         rows = [(*key, amount) for key, amount in self._sums.items()]
-        columns = list(zip(*rows, strict=True)) or [()] * len(PLAYED)
+        columns = list(zip(*rows, strict=True)) or [()] * len(_NAMES)
         types = [pa.string()] * 3 + [pa.int32(), pa.string(), pa.int64(), pa.float64()]
         arrays = [pa.array(one, kind) for one, kind in zip(columns, types, strict=True)]
-        return pa.RecordBatch.from_arrays(arrays, names=PLAYED.names)
+        return pa.RecordBatch.from_arrays(arrays, names=_NAMES)
 
 
 @dataclass(frozen=True)
@@ -187,7 +179,6 @@ class Replay:
         windows: by destination.
         loads: by destination and policy, where it differs from that of history.
         usual: by destination.
-        bucket_ms: width of a bucket of load.
     """
 
     plans: Mapping[int, Mapping[str, DelayPlan]]
@@ -195,7 +186,6 @@ class Replay:
     windows: Mapping[str, WindowCounts]
     loads: Mapping[tuple[str, str], Numbers]
     usual: Mapping[str, Usual]
-    bucket_ms: int
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the sums over all batches of a partition, as `PLAYED`."""
@@ -230,24 +220,21 @@ class Replay:
     def _play(
         self, sums: _Sums, policy: str, group: GroupKey, known: Known, planned: Tries
     ) -> None:
-        sent, recovered = np.zeros(planned.at_ms.shape), np.zeros(planned.at_ms.shape)
+        recovered = np.zeros(planned.at_ms.shape)
         for place, (totals, played) in enumerate(
             sum_up(self.ensembles[group], known.tries, planned)
         ):
             for measure, amount in asdict(totals).items():
                 if measure not in _AVERAGED:
                     sums.add(policy, group, place, measure, amount)
-            sent += totals.weight * played.sent
             recovered += totals.weight * played.recovered
         at_ms = np.where(planned.is_made, planned.at_ms, 0.0)
-        buckets = (known.arrived_ms[:, None] + at_ms).astype(np.int64) // self.bucket_ms
-        sums.add_at(policy, group, RESENDS_AT, buckets * self.bucket_ms, sent)
         sums.add_at(policy, group, RECOVERED_AT, cell_of(at_ms), recovered)
 
 
 def totals_of(amounts: Mapping[str, float], ensemble: Ensemble, place: int) -> Totals:
     """Return the sums of one model, as they were played."""
-    empty = Totals(ensemble.weights[place], ensemble.doubt, *[0.0] * 12)
+    empty = Totals(ensemble.weights[place], ensemble.doubt, *[0.0] * 10)
     return replace(
         empty, **{name: value for name, value in amounts.items() if name not in _AVERAGED}
     )
@@ -270,10 +257,6 @@ def _matrix(column: Any, missing: float) -> Numbers:
 
 def replay(messages: DataFrame, play: Replay) -> DataFrame:
     """Return `PLAYED`."""
-    keys = PLAYED.names[:-1]
     return (
-        messages.mapInArrow(play, PLAYED)
-        .groupBy(*keys)
-        .agg(f.sum("amount").alias("amount"))
-        .select(*PLAYED.names)
+        messages.mapInArrow(play, PLAYED).groupBy(*_NAMES[:-1]).agg(f.sum("amount").alias("amount"))
     )

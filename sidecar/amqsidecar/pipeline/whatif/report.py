@@ -7,7 +7,6 @@ from typing import Any, Final
 
 import altair
 import pandas as pd
-from pyspark.sql import Row
 
 from amqsidecar.pipeline.report import Report, percent
 from amqsidecar.pipeline.report_tables import (
@@ -20,10 +19,6 @@ from amqsidecar.pipeline.report_tables import (
 from amqsidecar.pipeline.tables import EVERYWHERE, WHATIF_PROPOSALS
 from amqsidecar.pipeline.whatif.failure_model import FailureKind
 from amqsidecar.pipeline.whatif.policy import HISTORY
-from amqsidecar.pipeline.whatif.trials import LATER, Trial
-
-MOST_POINTS: Final = 2000
-"""Buckets in the plot of load."""
 
 MINUTE_MS: Final = 60_000
 _Forecast = Mapping[str, Any]
@@ -31,7 +26,6 @@ _Forecast = Mapping[str, Any]
 _COLUMNS: Final = (
     "messages",
     "recovered",
-    "of those that recovered in history",
     "re-sends",
     "minutes until half of the recovered are back",
     "nine tenths",
@@ -42,8 +36,8 @@ _READING: Final = f"""\
 depends on why messages fail, so history is asked first: see "Why messages fail". Each number is a \
 forecast over the models that explain the history, with an interval that holds in nine of ten \
 cases.
-"at least" means that much of the policy lies beyond what history tried: there is no estimate, and \
-a trial on a few messages answers more than another forecast.
+"at least" means that much of the policy lies beyond what history tried: there is no estimate; try \
+it at one destination.
 Gates (`policy.gates`) are not played."""
 _REASONS: Final = {
     FailureKind.TIME: "time heals: something is broken for a time, for each message its own",
@@ -59,9 +53,7 @@ def write_report(
     unmatched: Sequence[tuple[str, str]],
     *,
     forecasts: Sequence[_Forecast],
-    load: Sequence[Row],
     evidence: Sequence[Mapping[str, Any]],
-    trials: Sequence[Trial],
     proposals: Sequence[Mapping[str, Any]] | None,
 ) -> dict[str, list[str]]:
     """Write the report of these tables; return the lists of its first screen."""
@@ -75,7 +67,7 @@ def write_report(
         [_reason_line(row) for row in sorted(causes, key=_lost, reverse=True)[:MOST_LINES]],
         "No message of the history says anything.",
     )
-    advice = advice_of(rows, trials, unmatched)
+    advice = advice_of(rows, unmatched)
     report.points("What to do", advice, "Nothing: keep the policy.")
     doubt(report, [*doubts, *doubts_of(rows)])
     if rows:
@@ -87,11 +79,6 @@ def write_report(
     )
     with report.folded("Why messages fail"):
         _write_evidence(report, causes)
-    if trials:
-        with report.folded("Trials that would show the reason"):
-            _write_trials(report, trials)
-    with report.folded("Re-sends over time"):
-        _plot_load(report, load)
     with report.folded("Destinations, those that lose most first"):
         _write_destinations(report, [row for row in ordered if row["destination"] != EVERYWHERE])
     if proposals is not None:
@@ -143,9 +130,7 @@ def _reason_line(row: Mapping[str, Any]) -> str:
     )
 
 
-def advice_of(
-    rows: Sequence[_Forecast], trials: Sequence[Trial], unmatched: Sequence[tuple[str, str]]
-) -> list[str]:
+def advice_of(rows: Sequence[_Forecast], unmatched: Sequence[tuple[str, str]]) -> list[str]:
     """Return the conclusions that the numbers support; none from an unsupported forecast."""
     lines = []
     history = next((row for row in rows if row["policy"] == HISTORY), None)
@@ -160,7 +145,6 @@ def advice_of(
             f"{best['policy']} recovers more than history did, with 90 % confidence: roll it out "
             "at one destination first."
         )
-    lines += [_trial_line(one) for one in trials[:2]]
     if history and not lines:
         lines += given_up_line(
             history["messages"] - history["recovered_upper"], history["messages"]
@@ -177,15 +161,6 @@ def doubts_of(rows: Sequence[_Forecast]) -> list[str]:
         for row in rows
         if not row["is_supported"] and row["policy"] != HISTORY
     ]
-
-
-def _trial_line(one: Trial) -> str:
-    resends = "one re-send" if one.resends == 1 else f"{one.resends} re-sends"
-    asked = "they recover so late" if one.question == LATER else f"it is {one.question}"
-    return (
-        f"Give {one.messages:,} messages of {one.destination} {resends} with a delay of "
-        f"{_time_text(one.delay_ms)}: the result shows whether {asked}."
-    )
 
 
 def proposal_line(row: Mapping[str, Any]) -> str:
@@ -219,7 +194,6 @@ def _cells(row: _Forecast) -> tuple[object, ...]:
     return (
         row["messages"],
         share_text(row),
-        _span(row, "kept"),
         _span(row, "resends"),
         *(None if time is None else time / MINUTE_MS for time in times),
         row["cut_off_messages"],
@@ -281,27 +255,6 @@ def _time_text(time_ms: float) -> str:
     return f"{time_ms:.0f} ms"
 
 
-def _write_trials(report: Report, trials: Sequence[Trial]) -> None:
-    report.table(
-        ["destination", "cause", "question", "messages", "re-sends of each", "known after",
-         "share recovered: first answer", "second answer"],
-        [
-            (
-                one.destination,
-                one.cause_group,
-                one.question,
-                one.messages,
-                f"{one.resends} x {_time_text(one.delay_ms)}",
-                _time_text(one.duration_ms),
-                percent(one.answer_low),
-                percent(one.answer_high),
-            )
-            for one in trials
-        ],
-        "Try these settings on this number of messages, then ask again",
-    )  # fmt: skip
-
-
 def _plot_policies(report: Report, rows: Sequence[Mapping[str, object]]) -> None:
     shown = ("policy", "share", "share_lower", "share_upper")
     points = [
@@ -328,23 +281,4 @@ def _plot_policies(report: Report, rows: Sequence[Mapping[str, object]]) -> None
             "the least share of a policy beyond the reach of history",
         ),
         "Share recovered, with 90 % intervals, and what it costs",
-    )
-
-
-def _plot_load(report: Report, rows: Sequence[Row]) -> None:
-    if not rows:
-        report.text("Nothing was re-sent.")
-        return
-    if len(rows) == MOST_POINTS:
-        report.text("The plot shows the beginning.")
-    line = altair.Chart(pd.DataFrame([row.asDict() for row in rows])).mark_line(
-        interpolate="step-after"
-    )
-    report.chart(
-        line.encode(
-            x=altair.X("at:T", title="time", scale=altair.Scale(type="utc")),
-            y=altair.Y("resends:Q", title="re-sends in a bucket"),
-            color="policy:N",
-        ).properties(width=600, description="likely re-sends over time, by policy"),
-        "Likely re-sends over time",
     )

@@ -13,7 +13,7 @@ import numpy as np
 
 from amqsidecar.model.dead_letter import DeadLetter
 from amqsidecar.model.destination import parse_destination
-from amqsidecar.pipeline.whatif.attempts import Tries, Usual
+from amqsidecar.pipeline.whatif.attempts import GroupKey, Tries, Usual
 from amqsidecar.pipeline.whatif.curve import EDGES_MS, Numbers
 from amqsidecar.pipeline.whatif.ensemble import Ensemble
 from amqsidecar.pipeline.whatif.failure_model import FailureKind, FailureModel
@@ -34,6 +34,8 @@ LONGEST_DELAYS_MS: Final = (MINUTE, 5 * MINUTE, 15 * MINUTE, HOUR, 6 * HOUR)
 REDELIVERIES: Final = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20)
 
 _ANYWHERE: Final = "queue://anywhere"
+_MOST_RESENDS: Final = 50
+"""Of one message, in the load of a policy."""
 _ROUNDS: Final = 12
 """After which the load that a setting makes no longer changes."""
 
@@ -80,6 +82,29 @@ class Scores:
     deliveries: Numbers
     mean_ms: Numbers
     p90_ms: Numbers
+
+
+def policy_load(
+    streams: Mapping[tuple[GroupKey, tuple[int, ...]], int],
+    ensembles: Mapping[GroupKey, Ensemble],
+    load: Numbers,
+    usual: Usual,
+) -> Numbers:
+    """Return the deliveries of each window under a policy, from those of history.
+
+    Args:
+        streams: messages of a destination by their models and the policy's delays.
+        ensembles: the models.
+        load: deliveries in history.
+        usual: of the destination.
+    """
+    made = known = 0.0
+    for (group, delays_ms), messages in streams.items():
+        ensemble, delays = ensembles[group], np.array([delays_ms[:_MOST_RESENDS]], dtype=np.float64)
+        resends = score(Grid([], delays), [ensemble], usual).deliveries[0] if delays.size else 0.0
+        made += messages * (1 + resends)
+        known += messages * (1 + ensemble.usual_resends)
+    return load * made / known
 
 
 def make_grid(base: Rules, plugins: Mapping[str, Plugin]) -> Grid:

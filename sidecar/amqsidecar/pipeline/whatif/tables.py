@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pandas as pd
 import pyarrow as pa
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from amqsidecar.pipeline.tables import EVERYWHERE, WHATIF_BY_DESTINATION, arrow_schema
@@ -21,7 +21,6 @@ from amqsidecar.pipeline.whatif.replay import (
     ALL_MODELS,
     CUT_OFF,
     RECOVERED_AT,
-    RESENDS_AT,
     totals_of,
 )
 from amqsidecar.pipeline.whatif.search import (
@@ -48,24 +47,11 @@ def by_destination(played: DataFrame, ensembles: Mapping[GroupKey, Ensemble]) ->
 
     places = f.explode(f.array("destination", f.lit(EVERYWHERE)))
     summarised = (
-        played.where(f.col("measure") != RESENDS_AT)
-        .withColumn("place", places)
+        played.withColumn("place", places)
         .groupBy("policy", "place")
         .applyInPandas(summarise, schema)
     )
     return summarised.toArrow().cast(arrow_schema(schema))
-
-
-def load_over_time(played: DataFrame, most: int) -> list[Row]:
-    """Return the re-sends of each policy by bucket of `PLAYED`, the first ones."""
-    return (
-        played.where(f.col("measure") == RESENDS_AT)
-        .groupBy("policy", f.timestamp_millis("at").alias("at"))
-        .agg(f.sum("amount").alias("resends"))
-        .orderBy("at", "policy")
-        .limit(most)
-        .collect()
-    )
 
 
 def evidence_rows(ensembles: Mapping[GroupKey, Ensemble]) -> list[dict[str, Any]]:
@@ -186,7 +172,6 @@ def _columns(result: PolicyForecast) -> dict[str, float | int | None]:
     columns: dict[str, float | int | None] = {}
     for name, one in (
         ("recovered", result.recovered),
-        ("kept", result.kept),
         ("resends", result.resends),
     ):
         columns |= _bounds(name, one)

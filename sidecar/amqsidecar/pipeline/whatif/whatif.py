@@ -3,8 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
-from datetime import UTC
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
 import pyarrow
@@ -26,7 +25,6 @@ from amqsidecar.pipeline.whatif.courses import (
     unknown_to_history,
     with_courses,
 )
-from amqsidecar.pipeline.whatif.curve import Numbers
 from amqsidecar.pipeline.whatif.ensemble import Ensemble
 from amqsidecar.pipeline.whatif.evidence import (
     count_windows,
@@ -44,18 +42,15 @@ from amqsidecar.pipeline.whatif.policy import (
     unmatched_entries,
     with_settings,
 )
-from amqsidecar.pipeline.whatif.policy_load import Stream, policy_load
 from amqsidecar.pipeline.whatif.replay import Replay, replay
-from amqsidecar.pipeline.whatif.report import MOST_POINTS, proposal_line, write_report
-from amqsidecar.pipeline.whatif.search import Rule, make_grid
+from amqsidecar.pipeline.whatif.report import proposal_line, write_report
+from amqsidecar.pipeline.whatif.search import Rule, make_grid, policy_load
 from amqsidecar.pipeline.whatif.tables import (
     by_destination,
     evidence_rows,
     judge,
-    load_over_time,
     propose,
 )
-from amqsidecar.pipeline.whatif.trials import trials_of
 from amqsidecar.plugin import Plugin
 from amqsidecar.plugin_loader import load_plugins
 from amqsidecar.policy_source.load import compile_policy
@@ -70,20 +65,9 @@ log = structlog.get_logger("amqsidecar.pipeline")
 
 @dataclass(frozen=True, kw_only=True)
 class WhatifOptions:
-    """The options of the job.
+    """The options of `amqsidecar pipeline whatif`; its help explains them.
 
-    Attributes:
-        events: the history.
-        output_folder: where tables, proposal and report go.
-        policies: `FILE` or `NAME=FILE`; the proposal is built on the first.
-        since_ms: only messages that first died at or after this; None = all.
-        until_ms: the end of the observation; None = the latest event.
-        horizon_ms: time without another death after which a re-send counts as successful.
-        bucket_ms: width of a bucket of load.
-        most_attempts: maximum re-sends of one message that are replayed.
-        least_messages: minimum messages of a destination for a proposal, and of a cause group for
-            a curve of its own.
-        search: the rule that chooses the proposal; None = no proposal.
+    None = not given; without `search` there is no proposal.
     """
 
     events: str
@@ -92,7 +76,6 @@ class WhatifOptions:
     since_ms: int | None
     until_ms: int | None
     horizon_ms: int
-    bucket_ms: int
     most_attempts: int
     least_messages: int
     search: Rule | None
@@ -155,15 +138,9 @@ def run_whatif(spark: SparkSession, options: WhatifOptions) -> dict[str, object]
     results.write("whatif_by_destination", forecasts)
     shown = forecasts.to_pylist()
     evidence = evidence_rows(ensembles)
-    trials = trials_of(
-        ensembles, usual, least_messages=options.least_messages, horizon_ms=options.horizon_ms
-    )
-    load = load_over_time(played, MOST_POINTS)
     document = {
         "policies": [row for row in shown if row["destination"] == EVERYWHERE],
-        "load": [row.asDict() | {"at": row["at"].astimezone(UTC).isoformat()} for row in load],
         "evidence": evidence,
-        "trials": [asdict(one) for one in trials],
     }
     write_file(
         f"{options.output_folder}/{_JSON}",
@@ -177,15 +154,16 @@ def run_whatif(spark: SparkSession, options: WhatifOptions) -> dict[str, object]
         for reason, count in sorted(counts.items(), key=str)
         if reason is not None
     ]
+    unknown = unknown_to_history(counted, candidates)
+    for one in unknown:
+        log.warning("asked_but_not_in_history", asked=one)
     summary = write_report(
         results.report_path,
         [*lacking_segments(options.events), *left_out],
-        _facts(options, counts.get(None, 0), _log_unknown(counted, candidates)),
+        _facts(options, counts.get(None, 0), unknown),
         unmatched,
         forecasts=shown,
-        load=load,
         evidence=evidence,
-        trials=trials,
         proposals=None if options.search is None else rows,
     )
     for frame in (whole, seen, messages):
@@ -226,20 +204,13 @@ def _replay_of(
             for name, plan in course.plans.items():
                 counts = streams.setdefault((course.destination, name), Counter())
                 counts[group, plan.delays_ms] += count
-    loads: dict[tuple[str, str], Numbers] = {}
-    for (destination, name), counts in streams.items():
-        load = policy_load(
-            [
-                Stream(ensembles[group], count, delays_ms)
-                for (group, delays_ms), count in counts.items()
-            ],
-            windows[destination],
-            usual[destination],
-        )
-        if load is not None:
-            loads[destination, name] = load
+    loads = {
+        place: policy_load(counts, ensembles, windows[place[0]].load, usual[place[0]])
+        for place, counts in streams.items()
+        if place[0] in needed
+    }
     plans = {number: one.plans for number, one in courses.items()}
-    return Replay(plans, ensembles, windows, loads, usual, options.bucket_ms)
+    return Replay(plans, ensembles, windows, loads, usual)
 
 
 def _proposal(
@@ -287,14 +258,6 @@ def _log_unmatched(
     for policy, entry in found:
         log.warning("entry_unknown_to_history", policy=policy, entry=entry)
     return found
-
-
-def _log_unknown(messages: DataFrame, candidates: Sequence[Candidate]) -> list[str]:
-    """Return what rules ask for and no message of history has, and say so in the log."""
-    unknown = unknown_to_history(messages, candidates)
-    for one in unknown:
-        log.warning("asked_but_not_in_history", asked=one)
-    return unknown
 
 
 def _facts(options: WhatifOptions, played: int, unknown: Sequence[str]) -> dict[str, str]:

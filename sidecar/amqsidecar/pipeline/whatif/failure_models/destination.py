@@ -19,6 +19,8 @@ _LOST_WEIGHT = 0.3
 """A re-send of a message that never recovered weighs less: the message may be at fault."""
 _BLOCK = 3
 """Neighbouring windows that are hidden from each other."""
+_NEAR = 10
+"""Windows on each side of one with a re-send, of which it says something."""
 _OWN_WEIGHT = 4.0
 """As many re-sends the states weigh beside what a window itself saw."""
 
@@ -29,9 +31,11 @@ class WindowRate:
 
     Attributes:
         rates: by index of the window.
+        is_tried: whether history re-sent anything near it; likewise.
     """
 
     rates: Numbers
+    is_tried: Mask
     factor: float
 
     def of(self, tries: Tries) -> Numbers:
@@ -40,16 +44,16 @@ class WindowRate:
 
     def is_beyond(self, planned: Tries, reach: Reach) -> Mask:
         del reach
-        return np.zeros(planned.at_ms.shape, dtype=bool)
+        return np.asarray(~self.is_tried[planned.window])
 
 
-def fit_outage(history: Counted, rates: Numbers) -> Draws:
+def fit_outage(history: Counted, rates: Numbers, is_tried: Mask) -> Draws:
     """Return the model of a group of messages by the rates of their destination's windows."""
 
     def model(factor: float, never: float) -> Draws:
         return Draws(
             FailureKind.DOWN_OR_LOADED,
-            WindowRate(rates, float(np.exp(min(factor, 2.0)))),
+            WindowRate(rates, is_tried, float(np.exp(min(factor, 2.0)))),
             logistic(never),
         )
 
@@ -83,6 +87,14 @@ def fit_load(history: Counted) -> Draws:
         return Draws(FailureKind.DOWN_OR_LOADED, rate, logistic(never))
 
     return maximise(model, (3.0, 0.0, -3.0), history)
+
+
+def tried_windows(windows: WindowCounts) -> Mask:
+    """Return which windows have re-sends, or lie near such."""
+    tried = np.cumsum(windows.load - windows.deaths)
+    at = np.arange(len(tried))
+    before = np.where(at > _NEAR, tried[np.maximum(at - _NEAR - 1, 0)], 0.0)
+    return np.asarray(tried[np.minimum(at + _NEAR, len(at) - 1)] > before)
 
 
 def rates_between(windows: WindowCounts) -> Numbers:

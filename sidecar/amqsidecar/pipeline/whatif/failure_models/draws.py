@@ -61,7 +61,8 @@ class Draws:
 
     def is_beyond(self, planned: Tries, reach: Reach) -> Mask:
         """See `FailureModel`."""
-        return planned.is_made & self.rate.is_beyond(planned, reach)
+        is_late = planned.at_ms > reach.at_ms
+        return planned.is_made & (is_late | self.rate.is_beyond(planned, reach))
 
 
 def likelihoods(rate: Numbers, known: KnownTries) -> tuple[Numbers, Numbers]:
