@@ -1,5 +1,7 @@
 """One journal, the Sparks of managed services, Spark Connect, DuckDB and pandas: equal tables.
 
+Also where the events lie in a table of Delta or Iceberg.
+
 The table in deploy/spark/README.md names what is tried here.
 """
 
@@ -26,6 +28,7 @@ from pipeline.recovery.test_recovery import life
 from support.histories.spark_home import java_options
 from support.machine.ports import free_port, is_open
 from support.machine.processes import wait_or_kill
+from support.maven import libraries
 from support.waiting import eventually
 
 pytestmark = [pytest.mark.proof, pytest.mark.timeout(1800)]
@@ -33,7 +36,36 @@ pytestmark = [pytest.mark.proof, pytest.mark.timeout(1800)]
 VERSIONS = ("4.0", "4.1", "4.2")
 CONNECT = ("grpcio", "grpcio-status", "googleapis-common-protos", "zstandard")
 SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
-JOBS = {"recovery": ("--horizon", "300s"), "causes": ()}
+JOBS = {
+    "recovery": ("--horizon", "300s"),
+    "causes": (),
+    "whatif": ("--horizon", "300s", "--policy", "today={policy}"),
+}
+POLICY = "plugins: [{redelivery: {default_entry: {maximum_redeliveries: 3}}}]\n"
+LAKES = {
+    "delta": (
+        "io.delta:delta-spark_2.13:4.0.0",
+        "spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    ),
+    "iceberg": (
+        "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.10.0",
+        "spark.sql.catalog.lake=org.apache.iceberg.spark.SparkCatalog",
+        "spark.sql.catalog.lake.type=hadoop",
+        "spark.sql.catalog.lake.warehouse={folder}",
+    ),
+}
+COPY = """
+import sys
+from amqsidecar.pipeline.session import open_session
+from amqsidecar.pipeline.sources.events import read_events
+kind, journal, table, *conf = sys.argv[1:]
+events = read_events(open_session("copy", None, conf), journal)
+if kind == "delta":
+    events.write.format(kind).save(table)
+else:
+    events.writeTo("lake.history.events").create()
+"""
 
 
 @pytest.fixture(scope="module")
@@ -68,22 +100,29 @@ def installed(folder: Path, *packages: str) -> dict[str, str]:
     return {"PYTHONPATH": os.pathsep.join(filter(None, (str(folder), os.getenv("PYTHONPATH"))))}
 
 
+def run(environment: dict[str, str], *command: str) -> None:
+    done = subprocess.run(
+        [sys.executable, *command],
+        env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3_000:]
+
+
 def tables(
     journal: Path, engine: str, environment: dict[str, str], *options: str
 ) -> dict[str, list[str]]:
     """Return the rows of all tables of the jobs."""
     found = {}
-    for job, more in JOBS.items():
+    policy = journal.parent / "policy.yaml"
+    policy.write_text(POLICY)
+    for job, asked in JOBS.items():
         out = journal.parent / engine / job
+        more = [one.format(policy=policy) for one in asked]
         arguments = ("--events", str(journal), "--output-folder", str(out), *more, *options)
-        done = subprocess.run(
-            [sys.executable, "-m", "amqsidecar", "pipeline", job, *arguments],
-            env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", **environment},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr[-3_000:]
+        run(environment, "-m", "amqsidecar", "pipeline", job, *arguments)
         for mark in out.glob("*/_SUCCESS"):
             rows = parquet.read_table(mark.parent).to_pylist()
             found[mark.parent.name] = sorted(map(repr, rows))
@@ -97,6 +136,20 @@ def test_older_sparks_write_the_same(
 ) -> None:
     environment = installed(tmp_path, f"pyspark=={version}.*")
     assert tables(journal, version, environment) == expected
+
+
+@pytest.mark.parametrize("kind", LAKES)
+def test_a_table_of_a_library_is_written_and_read(
+    kind: str, journal: Path, expected: dict[str, list[str]], tmp_path: Path
+) -> None:
+    library, *settings = LAKES[kind]
+    jars = ",".join(map(str, libraries(kind, [library]).glob("*.jar")))
+    conf = [f"spark.jars={jars}", *(one.format(folder=tmp_path) for one in settings)]
+    environment = installed(tmp_path / "packages", "pyspark==4.0.*")
+    table = tmp_path / "history" / "events"
+    run(environment, "-c", COPY, kind, str(journal), str(table), *conf)
+    options = [word for one in conf for word in ("--conf", one)]
+    assert tables(table, kind, environment, *options) == expected
 
 
 @pytest.fixture

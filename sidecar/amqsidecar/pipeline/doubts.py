@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 
-from amqsidecar.pipeline.sources.journal_files import cover, folder_of, list_streams
+from amqsidecar.pipeline.sources.event_files import is_table
+from amqsidecar.pipeline.sources.journal_files import cover, list_streams
 
 
 def lacking_segments(path: str) -> Iterator[str]:
     """Yield what a journal lacks; nothing of a table, in which `ingest` leaves no gap unseen."""
-    system, root, _ = folder_of(path)
-    if system.exists(f"{root}/_SUCCESS") or system.exists(f"{root}/_spark_metadata"):
+    if is_table(path):
         return
     for stream, files in sorted(list_streams([path]).items()):
         _, gaps = cover(files, 1, max(file.last for file in files))
@@ -19,9 +19,3 @@ def lacking_segments(path: str) -> Iterator[str]:
                 yield (
                     f"Stream {stream} lacks segments {gap}: returns in them look like recoveries."
                 )
-
-
-def lives_cut(messages: int) -> Iterator[str]:
-    """Yield how many messages began before the history, if any did."""
-    if messages:
-        yield f"{messages:,} messages died first before the history; their earlier past is unknown."

@@ -26,8 +26,8 @@ from amqsidecar.pipeline.causes.tables import (
     cause_examples,
     cause_groups,
     count_cells,
-    deaths_of,
     group_cells,
+    in_cells,
     learn_groups,
     observation,
 )
@@ -68,7 +68,7 @@ def by(rows: Sequence[Row], *keys: str) -> dict[Any, Row]:
 def deaths(spark: SparkSession, rows: Rows) -> DataFrame:
     timed = [row | {"at": datetime.fromtimestamp(row["at"] / 1000, UTC)} for row in rows]
     data = [tuple(row.get(name) for name in EVENTS.names) for row in timed]
-    return deaths_of(spark.createDataFrame(data, EVENTS).coalesce(1))
+    return in_cells(spark.createDataFrame(data, EVENTS).coalesce(1)).where("is_death")
 
 
 def grouped(spark: SparkSession, rows: Rows) -> DataFrame:

@@ -152,6 +152,15 @@ def test_days_outside_of_the_times_are_not_read(spark: SparkSession, even: Gener
     assert not find_files(spark, str(even.events), until_ms=START_MS - 400 * DAY_MS)
 
 
+@pytest.mark.parametrize(("folder", "kind"), [("_delta_log", "delta"), ("metadata", "iceberg")])
+def test_a_table_without_its_library_is_an_error(
+    spark: SparkSession, tmp_path: Path, folder: str, kind: str
+) -> None:
+    (tmp_path / folder).mkdir()
+    with pytest.raises(ConfigError, match=f"needs the library of {kind}"):
+        find_files(spark, str(tmp_path))
+
+
 def test_tasks_have_all_files_once_in_order(tmp_path: Path) -> None:
     files: list[EventFile] = [
         TablePart(str(number), 0, size, {}) for number, size in enumerate([90_000_000, *[5] * 500])

@@ -1,12 +1,15 @@
 """Recovery of a real sidecar's history, in which a person brought messages back after their end."""
 
+import json
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pyarrow
 import pytest
+from pyarrow import parquet
 
+from amqsidecar.cli.main import run_command_line
 from amqsidecar.pipeline.recovery.judge import (
     FIRST_HOURLY,
     FIRST_MESSAGE,
@@ -23,8 +26,8 @@ from amqsidecar.pipeline.recovery.steps import (
     seen_in,
     text_number,
 )
-from amqsidecar.pipeline.sources.event_files import read_batches
-from amqsidecar.pipeline.sources.events import journal_slices
+from amqsidecar.pipeline.sources.event_files import journal_slices, read_batches
+from amqsidecar.pipeline.tables import EVERYWHERE
 from support.brokers.real import ClassicBroker
 from support.histories.journal_rows import wait_written
 from support.jms.peer import JmsPeer
@@ -111,3 +114,50 @@ def test_each_message_has_the_fate_that_the_last_act_of_a_person_gave_it(
         assert sidecar.stop() == 0
     expected = {"recovered": RETRIED, "redirected": 1, "dead_lettered": 1, "exhausted": 4}
     assert fates(tmp_path / "journal") == expected
+
+
+LATE_POLICY = """
+plugins:
+  - redelivery:
+      entries: [{queue: ">", maximum_redeliveries: 1, initial_redelivery_delay_ms: 3600000}]
+"""
+
+
+@pytest.mark.usefixtures("spark")
+def test_groups_that_a_person_merged_are_one_for_the_jobs(tmp_path: Path, unique: str) -> None:
+    """Two messages die, each of what its consumer notes; a person says that both are one."""
+    journal, notes = tmp_path / "journal", f"amqsidecar.causes.{unique}"
+    options = (f"journal.path={journal}", "journal.segment_s=1", f"intake.cause_notes={notes}")
+    policy = write_policy(tmp_path, LATE_POLICY)
+    with (
+        ClassicBroker() as broker,
+        SidecarProcess(tmp_path, broker.openwire_url, policy=policy, sets=options) as sidecar,
+    ):
+        sidecar.start()
+        peer = JmsPeer.of(broker, "openwire")
+        sent = peer.produce(unique, "Text", count=2)
+        peer.fail(unique, messages=2, deliveries=1)
+        eventually(lambda: sidecar.unsent() == 2, what="both have died")
+        for message, name in zip(sent, ("shop.LockedException", "shop.BusyException"), strict=True):
+            note = {"message_id": message.message_id, "exception": name, "text": "try later"}
+            peer.produce(notes, "Text", text=json.dumps(note), group=None, sample_properties=False)
+
+        def groups() -> set[str]:
+            return {row["cause_group"] for row in sidecar.json_command("list")["rows"]}
+
+        former, group = "shop.BusyException: try later", "shop.LockedException: try later"
+        eventually(lambda: groups() == {former, group}, what="both notes are read")
+        place = ("--destination", f"queue://{unique}", "--cause-group", former)
+        sidecar.json_command("note", *place, "--merge-into", group)
+        eventually(lambda: groups() == {group}, what="the message is in the other group")
+        wait_written(sidecar)
+        assert sidecar.stop() == 0
+    tables = {}
+    for job, name in (("causes", "cause_groups"), ("recovery", "recovery_summary")):
+        out = tmp_path / job
+        command = ["pipeline", job, "--events", str(journal), "--output-folder", str(out)]
+        assert run_command_line(command) == 0
+        tables[job] = parquet.read_table(out / name).to_pylist()
+    there = [row for row in tables["causes"] if row["origin"] != EVERYWHERE]
+    assert [(row["cause_group"], row["deaths"]) for row in there] == [(group, 2)]
+    assert [(row["cause_group"], row["messages"]) for row in tables["recovery"]] == [(group, 2)]

@@ -129,7 +129,7 @@ def test_runs_over_a_growing_journal_write_what_one_run_writes(
     file = tmp_path / "state" / "state-000002.json"
     content = json.loads(file.read_text())
     for changed, said in (
-        (content | {"format": 2}, "of another format: 2, not 3"),
+        (content | {"format": 3}, "of another format: 3, not 4"),
         (content | {"events": "elsewhere"}, "of another history: elsewhere"),
         (content | {"kept": 1}, "is damaged"),
         (content | {"kept": ["run-gone"]}, "is not whole"),

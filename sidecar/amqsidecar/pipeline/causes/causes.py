@@ -18,7 +18,6 @@ from amqsidecar.pipeline.causes.tables import (
     cause_examples,
     cause_groups,
     count_cells,
-    deaths_of,
     group_cells,
     in_cells,
     learn_groups,
@@ -76,17 +75,7 @@ def _row(name: str, first: int, one: LevelChange) -> tuple[object, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CausesOptions:
-    """The options of `amqsidecar pipeline causes`.
-
-    Attributes:
-        events: a table that `ingest` has made, or a journal.
-        output_folder: where tables and the report are written.
-        until_ms: the end of the observation; None = the latest event ends it.
-        new_since_ms: groups are new from then on; None = in the last week (`observation`).
-        days_before: maximum number of earlier days with which the latest day is compared.
-        examples: maximum deaths of each group that are shown.
-        markers: rollouts and incidents, for the report.
-    """
+    """The options of `amqsidecar pipeline causes`; its help explains them. None = not given."""
 
     events: str
     output_folder: str
@@ -109,7 +98,8 @@ def run_causes(spark: SparkSession, options: CausesOptions) -> dict[str, object]
     results = Results(options.output_folder, ("cause_groups", "cause_changes"))
     history = read_events(spark, options.events, until_ms=options.until_ms)
     events = name_by_notes(history)
-    counted = count_cells(in_cells(events)).persist(StorageLevel.MEMORY_AND_DISK)
+    placed = in_cells(events)
+    counted = count_cells(placed).persist(StorageLevel.MEMORY_AND_DISK)
     cells = counted.where("is_death")
     try:
         seen = _observe(counted, options)
@@ -127,7 +117,7 @@ def run_causes(spark: SparkSession, options: CausesOptions) -> dict[str, object]
             groups=groups,
             changes=changes,
             cells=grouped,
-            examples=cause_examples(deaths_of(events), grouped, options.examples),
+            examples=cause_examples(placed.where("is_death"), grouped, options.examples),
         )
     finally:
         counted.unpersist()

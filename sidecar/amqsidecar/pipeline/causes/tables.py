@@ -117,11 +117,6 @@ def in_cells(events: DataFrame) -> DataFrame:
     )
 
 
-def deaths_of(events: DataFrame) -> DataFrame:
-    """Return the deaths of a history (`EVENTS`), with the columns of `in_cells`."""
-    return in_cells(events).where("is_death")
-
-
 def count_cells(events: DataFrame) -> DataFrame:
     """Return the number of events by cell: by cause, destination and hour.
 
@@ -230,7 +225,7 @@ def cause_examples(deaths: DataFrame, cells: DataFrame, count: int) -> DataFrame
     """Return the last deaths of the latest cells of each group.
 
     Args:
-        deaths: see `deaths_of`.
+        deaths: see `in_cells`.
         cells: see `group_cells`.
         count: maximum examples per group.
 

@@ -6,13 +6,12 @@ each message together; `judge` counts them.
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import inf
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
-from pyspark.sql.utils import is_remote
 
 from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.pipeline.places import learn_groups
@@ -36,10 +35,7 @@ from amqsidecar.pipeline.recovery.steps import (
     seen_in,
     text_number,
 )
-from amqsidecar.pipeline.sources.event_files import EventFile, in_tasks, read_batches
-
-_CORES: Final = 8
-"""Assumed where Spark Connect does not show the server's."""
+from amqsidecar.pipeline.sources.event_files import EventFile, read_batches, read_in_tasks
 
 
 class Survey(NamedTuple):
@@ -60,7 +56,7 @@ class Survey(NamedTuple):
 
 def read_steps(
     spark: SparkSession,
-    files: Sequence[EventFile],
+    files: Sequence[EventFile] | DataFrame,
     *,
     since_ms: int | None = None,
     until_ms: int | None = None,
@@ -69,21 +65,19 @@ def read_steps(
 
     Args:
         spark: the session.
-        files: of the history.
+        files: of the history, or its table.
         since_ms: only events at or after this, in milliseconds since the epoch; None = all.
         until_ms: only events before this; None = all.
     """
-    tasks = in_tasks(files, _CORES if is_remote() else spark.sparkContext.defaultParallelism)
 
-    def read(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-        own = (
-            one for batch in batches for task in batch.column(0).to_pylist() for one in tasks[task]
-        )
+    def read(own: Iterator[EventFile]) -> Iterator[pyarrow.RecordBatch]:
         events = read_batches(own, COLUMNS, TEXT_COLUMNS, since_ms=since_ms, until_ms=until_ms)
         return divided(events, since_ms, until_ms)
 
-    numbers = spark.range(0, len(tasks), 1, max(len(tasks), 1))
-    return numbers.mapInArrow(read, DIVIDED)
+    if isinstance(files, DataFrame):
+        events = files.select(*COLUMNS)
+        return events.mapInArrow(lambda rows: divided(rows, since_ms, until_ms), DIVIDED)
+    return read_in_tasks(spark, files, read, DIVIDED)
 
 
 def survey(read: DataFrame, until_ms: int | None) -> Survey:

@@ -21,7 +21,7 @@ from amqsidecar.pipeline.recovery.report import write_report
 from amqsidecar.pipeline.recovery.state import KeptState
 from amqsidecar.pipeline.recovery.tables import TABLES, estimates, in_groups, with_owners
 from amqsidecar.pipeline.results import Results, time_text
-from amqsidecar.pipeline.sources.event_files import find_files
+from amqsidecar.pipeline.sources.event_files import find_files, table_of_library
 
 _HOUR_MS: Final = 3_600_000
 _CLOCKS_MS: Final = 3_600_000
@@ -32,21 +32,9 @@ log = structlog.get_logger("amqsidecar.pipeline")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryOptions:
-    """The options of `amqsidecar pipeline recovery`.
+    """The options of `amqsidecar pipeline recovery`; its help explains them.
 
-    Attributes:
-        events: a table that `ingest` has made, or a journal.
-        output_folder: where tables and the report are written.
-        state: folder of what is kept for the next run, which reads only what is new; None = none.
-        since_ms: only messages whose first death is known, at or after this; None = all.
-            Older events are not read without `state`.
-        until_ms: the end of the observation; None = the latest event of each stream ends its own.
-        horizon_ms: time without a return after which a re-sent message counts as recovered.
-        confidence: of all bounds, between 0 and 1.
-        min_messages: groups with fewer messages are in the tables but have no plots.
-        period_days: of one row of `recovery_over_time`: 1, or 7 for weeks.
-        owners: of groups, by destination and cause group.
-        markers: rollouts and incidents, for the report.
+    None = not given. `owners` are by destination and cause group.
     """
 
     events: str
@@ -82,8 +70,10 @@ def run_recovery(spark: SparkSession, options: RecoveryOptions) -> dict[str, obj
         return found
     # Why earlier: the first death of a message may bear the time of a clock that is ahead.
     since_ms = None if options.since_ms is None else options.since_ms - _CLOCKS_MS
-    history = find_files(spark, options.events, since_ms=since_ms, until_ms=options.until_ms)
-    read = read_steps(spark, history, since_ms=since_ms, until_ms=options.until_ms)
+    times = {"since_ms": since_ms, "until_ms": options.until_ms}
+    table = table_of_library(spark, options.events)
+    history = find_files(spark, options.events, **times) if table is None else table
+    read = read_steps(spark, history, **times)
     # Why not in memory: Spark fills the heap with the steps of each task at once.
     read = read.persist(StorageLevel.DISK_ONLY)
     found = _write(options, results, read)

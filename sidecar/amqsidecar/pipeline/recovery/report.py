@@ -9,7 +9,6 @@ import pandas
 import pyarrow
 
 from amqsidecar.pipeline.changes import HOURS, ShareSeries, least_jump
-from amqsidecar.pipeline.doubts import lives_cut
 from amqsidecar.pipeline.markers import Marker, marker_layers, marker_points, near
 from amqsidecar.pipeline.recovery.judge import ENDS, GIVEN_UP, GROUP
 from amqsidecar.pipeline.recovery.steps import SeenStream
@@ -72,8 +71,9 @@ def write_report(
     given_up, messages = int(summary[list(GIVEN_UP)].sum().sum()), int(summary["messages"].sum())
     advice = _advice(tries, ranked, recent) or given_up_line(given_up, messages)
     report.points("What to do", advice, "Nothing: re-sends of each group recover some.")
-    cut = lives_cut(int(summary["left_truncated"].sum()))
-    doubt(report, [*doubts, *cut, *_unknown(streams)])
+    cut = int(summary["left_truncated"].sum())
+    what = "messages died first before the history; their earlier past is unknown."
+    doubt(report, [*doubts, *([f"{cut:,} {what}"] if cut else []), *_unknown(streams)])
     _plot_over_time(report, _of(by_period, groups, ("begins_at",)), ranked, markers)
     with report.folded("Recovered by which re-send"):
         _plot_attempts(report, shares, ranked)

@@ -38,7 +38,7 @@ class _Known(msgspec.Struct, frozen=True):
     events: str
     covered: Covered = Covered()
     kept: tuple[str, ...] = ()
-    format: int = 3
+    format: int = 4
 
 
 class KeptState:

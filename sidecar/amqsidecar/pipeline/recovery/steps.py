@@ -13,6 +13,8 @@ import msgspec
 import numpy as np
 import pyarrow
 from numpy.typing import NDArray
+from pandas.util import hash_array
+from pyarrow.compute import binary_length
 
 from amqsidecar.errors import ConfigError
 from amqsidecar.model.event import (
@@ -80,6 +82,7 @@ _KINDS: Final = {
     _tag(Explained): NOTED,
     _tag(OutcomeProved): CONSUMED,
 }
+_HASH_KEYS: Final = ("amqsidecar steps", "amqsidecar check")
 _LAST: Final = 2**31
 """Order of an end, which has no count: behind every event."""
 
@@ -88,7 +91,6 @@ _LEAST_STEPS: Final = 200_000
 """That are divided at once: many small files make few rows of Spark."""
 
 _Numbers = NDArray[np.int64]
-_Words = NDArray[np.uint64]
 _Causes = dict[tuple[int, int], tuple[int, int]]
 _Merges = dict[tuple[str, str], tuple[int, str]]
 
@@ -251,7 +253,7 @@ def _read(
     codes, names = texts["cause_group"]
     is_empty = (kinds == NOTED) & ((died_us == 0) | (codes == len(names) - 1))
     is_step = is_inside & (kinds != _OTHER) & ~is_empty
-    chosen = np.flatnonzero(is_step & (_lengths(ids) > 0))
+    chosen = np.flatnonzero(is_step & (binary_length(ids).to_numpy() > 0))
     act = kinds[chosen]
     is_death, is_send = act == _DEATH, (act >= 0) & (act < FIRST_END)
     is_note, is_proof = act == NOTED, act == CONSUMED
@@ -273,7 +275,7 @@ def _read(
     is_queued = is_proof & np.array([one == "queued" for one in outcomes])[codes[chosen]]
     turn = np.where(is_queued, QUEUED, np.maximum(act, 0))
     columns = {
-        **dict(zip(("id", "check"), hashed(ids, chosen), strict=True)),
+        **dict(zip(("id", "check"), hashed(ids.take(chosen)), strict=True)),
         "step": number * 2 + ~is_death,
         "moment": at_us[chosen] // 1_000 * MOMENT_STEP + turn,
         "stream": stream,
@@ -358,58 +360,14 @@ def _streams(
 # Messages to numbers
 
 
-def _lengths(texts: pyarrow.StringArray) -> NDArray[np.int32]:
-    return np.diff(_offsets(texts))
-
-
-def _offsets(texts: pyarrow.StringArray) -> NDArray[np.int32]:
-    return np.frombuffer(texts.buffers()[1], np.int32, len(texts) + 1, texts.offset * 4)
-
-
-def hashed(texts: pyarrow.StringArray, chosen: _Numbers) -> tuple[_Numbers, _Numbers]:
-    """Return two independent hashes, each of 64 bits, of the chosen texts.
+def hashed(texts: pyarrow.StringArray) -> tuple[_Numbers, _Numbers]:
+    """Return two independent hashes, each of 64 bits (SipHash), of texts.
 
     Why two: of a hundred million texts two have the same by a chance of 3e-4.
     """
-    offsets = _offsets(texts)
-    starts, lengths = offsets[chosen], np.diff(offsets)[chosen]
-    content = np.frombuffer(texts.buffers()[2] or b"", np.uint8)
-    first, second = (np.zeros(len(chosen), dtype=np.uint64) for _ in range(2))
-    for length in np.unique(lengths):
-        rows = np.flatnonzero(lengths == length)
-        words = _words(content, starts[rows], int(length))
-        first[rows] = _mixed(words, int(length), _FIRST)
-        second[rows] = _mixed(words, int(length), _SECOND)
+    words = texts.to_numpy(zero_copy_only=False)
+    first, second = (hash_array(words, hash_key=key, categorize=False) for key in _HASH_KEYS)
     return first.view(np.int64), second.view(np.int64)
-
-
-_FIRST: Final = (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53)
-_SECOND: Final = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
-"""Multipliers of MurmurHash3's and of SplitMix64's finalizer."""
-_WORD: Final = 8
-
-
-def _words(content: NDArray[np.uint8], starts: NDArray[np.int32], length: int) -> list[_Words]:
-    """Return texts of one length as words, the last one filled up with zeros."""
-    padded = np.zeros((len(starts), -(-length // _WORD) * _WORD), dtype=np.uint8)
-    windows = np.lib.stride_tricks.sliding_window_view(content, length)
-    padded[:, :length] = windows[starts]
-    return list(np.ascontiguousarray(padded.view(np.uint64).T))
-
-
-def _mixed(words: Sequence[_Words], length: int, multipliers: tuple[int, int]) -> _Words:
-    """Return a hash: each word goes through a finalizer, whose result begins the next."""
-    found = np.full(len(words[0]), length, dtype=np.uint64)
-    spare = np.empty_like(found)
-    for word in words:
-        found ^= word
-        for multiplier in multipliers:
-            np.right_shift(found, 32, out=spare)
-            found ^= spare
-            found *= np.uint64(multiplier)
-        np.right_shift(found, 29, out=spare)
-        found ^= spare
-    return found
 
 
 # Steps to bytes

@@ -25,9 +25,7 @@ _DEAD_LETTER_OPTIONS: Final = ("url", "queue", "password_file", "config", "max_m
 
 
 def register(spark: SparkSession) -> None:
-    """Register `format("amqsidecar")` in this session, and turn on the push-down of filters."""
-    # Why: it is off by default, and Spark then refuses sources that could use it.
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    """Register `format("amqsidecar")` in this session."""
     spark.dataSource.register(SidecarSource)
 
 

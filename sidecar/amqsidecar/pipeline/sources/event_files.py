@@ -3,20 +3,27 @@
 Why beside `events`: to bring a row from Spark to Python costs more than to read it here.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
 import pyarrow
+import structlog
 from pyarrow import parquet
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.types import StructType
+from pyspark.sql.utils import is_remote
 
-from amqsidecar.pipeline.sources.events import journal_slices, table_at
+from amqsidecar.errors import ConfigError, Problem
+from amqsidecar.journal import ADDED
 from amqsidecar.pipeline.sources.journal_files import (
     Slice,
+    cover,
     find_again,
     folder_of,
+    list_streams,
     opened_parquet,
     read_slice,
     removed,
@@ -24,14 +31,21 @@ from amqsidecar.pipeline.sources.journal_files import (
 )
 from amqsidecar.pipeline.tables import EVENTS, arrow_schema
 
+SINK_LOG: Final = "_spark_metadata"
+"""What a streaming query leaves beside the files that it wrote; only files that it names count."""
+
+_CORES: Final = 8
+"""Assumed where Spark Connect does not show the server's."""
 _PART_BYTES: Final = 64 * 1024 * 1024
-"""Of a table's file that are read at once, about; row groups are not divided."""
+"""Of a file that are read at once, about; row groups and segments are not divided."""
 _FILE_BYTES: Final = 256 * 1024
 """That could be read in the time that it takes to open a file."""
 _LEAST_TASK_BYTES: Final = 4 * 1024 * 1024
 _TASKS_PER_CORE: Final = 3
 _BATCH_ROWS: Final = 200_000
 _NULL_FOLDER: Final = "__HIVE_DEFAULT_PARTITION__"
+
+log = structlog.get_logger("amqsidecar.pipeline")
 
 
 class TablePart(NamedTuple):
@@ -49,6 +63,8 @@ class TablePart(NamedTuple):
 
 EventFile = Slice | TablePart
 """What is read of one file."""
+_FORMATS: Final = {"_delta_log": "delta", "metadata": "iceberg"}
+"""Of tables whose files only their library knows, by a folder in them."""
 
 
 def find_files(
@@ -60,13 +76,85 @@ def find_files(
     it is read.
 
     Raises:
-        ConfigError: it is neither.
+        ConfigError: it is neither, or a table of Delta or Iceberg.
     """
     table = table_at(spark, path)
     if table is None:
         return list(journal_slices(path))
+    if table_of_library(spark, path) is not None:
+        raise ConfigError([Problem(path, "has no files of its own: run without --state")])
     days = [None if one is None else _day(one) for one in (since_ms, until_ms)]
     return [one for one in _parts(table, path) if _is_between(one.folders.get("day"), *days)]
+
+
+def table_at(spark: SparkSession, path: str) -> DataFrame | None:
+    """Return the table at a path, with the columns of its folders; None = there is none.
+
+    Raises:
+        ConfigError: it has other columns than events.
+    """
+    if is_table(path):
+        url = folder_of(path)[2]
+        return _checked(spark.read.parquet(url), url)
+    return table_of_library(spark, path)
+
+
+def is_table(path: str) -> bool:
+    """Return whether Spark has written a table there, whole."""
+    system, root, _ = folder_of(path)
+    return any(system.exists(f"{root}/{name}") for name in (SINK_LOG, "_SUCCESS"))
+
+
+def table_of_library(spark: SparkSession, path: str) -> DataFrame | None:
+    """Return the table of Delta or Iceberg at a path; None = there is none."""
+    system, root, url = folder_of(path)
+    for folder, kind in _FORMATS.items():
+        if system.exists(f"{root}/{folder}"):
+            try:
+                return _checked(spark.read.format(kind).load(url), url)
+            except Exception as error:
+                reason = str(error).partition("\n")[0]
+                what = f"Spark needs the library of {kind} to read this table (--conf): {reason}"
+                raise ConfigError([Problem(path, what)]) from error
+    return None
+
+
+def journal_slices(path: str) -> list[Slice]:
+    """Return what is read of the files of a journal, and log missing segments; opens no file.
+
+    Raises:
+        ConfigError: no segment is there.
+    """
+    streams = list_streams([path])
+    if not streams:
+        what = (
+            "holds no events: neither a table that `amqsidecar pipeline ingest` has made, nor "
+            "segments of a journal (stream=*/segment-*.parquet)"
+        )
+        raise ConfigError([Problem(path, what)])
+    slices = []
+    for stream, files in sorted(streams.items()):
+        found, gaps = cover(files, 1, max(file.last for file in files))
+        slices += found
+        for gap in gaps:
+            # Why apart: retention removes the beginning of a stream.
+            if gap.first == 1:
+                log.info("journal_begins_later", path=path, stream=stream, removed=str(gap))
+            else:
+                log.warning("journal_gap", path=path, stream=stream, lacking_segments=str(gap))
+    return slices
+
+
+def _checked(table: DataFrame, url: str) -> DataFrame:
+    for name in ADDED.difference(table.columns):
+        table = table.withColumn(name, f.lit(None).cast(EVENTS[name].dataType))
+    # Why by their names: Spark takes what it reads from files as nullable.
+    types = dict(table.dtypes)
+    wrong = [one.name for one in EVENTS if types.get(one.name) != one.dataType.simpleString()]
+    if wrong:
+        what = f"is no table of events of this version; these columns differ: {', '.join(wrong)}"
+        raise ConfigError([Problem(url, what)])
+    return table
 
 
 def _day(time_ms: int) -> str:
@@ -97,25 +185,52 @@ def _parts(table: DataFrame, path: str) -> Iterator[TablePart]:
             yield TablePart(url, begin, size + 1 if is_last else begin + _PART_BYTES, values)
 
 
-def in_tasks(files: Sequence[EventFile], cores: int) -> list[list[EventFile]]:
-    """Return files in parts that take about as long as each other."""
-    costs = [_bytes_of(one) + _FILE_BYTES for one in files]
-    share = max(_LEAST_TASK_BYTES, min(_PART_BYTES, sum(costs) // (cores * _TASKS_PER_CORE)))
+def read_in_tasks(
+    spark: SparkSession,
+    files: Sequence[EventFile],
+    read: Callable[[Iterator[EventFile]], Iterator[pyarrow.RecordBatch]],
+    schema: StructType | str,
+) -> DataFrame:
+    """Return what Spark's tasks read of files by Python."""
+    tasks = in_tasks(files, _CORES if is_remote() else spark.sparkContext.defaultParallelism)
+
+    def own(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+        numbers = (number for batch in batches for number in batch.column(0).to_pylist())
+        return read(one for number in numbers for one in tasks[number])
+
+    return spark.range(0, len(tasks), 1, max(len(tasks), 1)).mapInArrow(own, schema)
+
+
+def in_tasks(files: Sequence[EventFile], cores: int = 1) -> list[list[EventFile]]:
+    """Return files in parts that take about as long as each other; large ones are divided."""
+    costs = sum(_bytes_of(one) + _FILE_BYTES for one in files)
+    share = max(_LEAST_TASK_BYTES, min(_PART_BYTES, costs // (cores * _TASKS_PER_CORE)))
     tasks: list[list[EventFile]] = []
     left = 0
-    for one, cost in zip(files, costs, strict=True):
+    for one in (part for file in files for part in _divided(file)):
         if left <= 0:
             tasks.append([])
             left = share
         tasks[-1].append(one)
-        left -= cost
+        left -= _bytes_of(one) + _FILE_BYTES
     return tasks
+
+
+def _divided(one: EventFile) -> Iterator[EventFile]:
+    if isinstance(one, TablePart):
+        yield one
+        return
+    number = one.last - one.first + 1
+    step = max(1, number * _PART_BYTES // max(_bytes_of(one), _PART_BYTES))
+    for first in range(one.first, one.last + 1, step):
+        yield Slice(one.file, first, min(first + step - 1, one.last))
 
 
 def _bytes_of(one: EventFile) -> int:
     if isinstance(one, TablePart):
         return one.end - one.begin
-    return one.file.size_bytes
+    file = one.file
+    return file.size_bytes * (one.last - one.first + 1) // (file.last - file.first + 1)
 
 
 def read_batches(
@@ -150,7 +265,7 @@ def read_batches(
     asked: dict[str, Any] = {} if since_ms is None and until_ms is None else {"at": has_times}
 
     def read(content: parquet.ParquetFile, one: Slice) -> Iterator[pyarrow.RecordBatch]:
-        return _read_slice(content, one, columns, asked)
+        return read_columns(content, one, columns, asked)
 
     for one in files:
         if isinstance(one, TablePart):
@@ -210,9 +325,10 @@ def _with_folders(
     return pyarrow.RecordBatch.from_arrays(whole, list(columns))
 
 
-def _read_slice(
+def read_columns(
     content: parquet.ParquetFile, one: Slice, columns: Sequence[str], asked: Mapping[str, Any]
 ) -> Iterator[pyarrow.RecordBatch]:
+    """Yield these columns of a slice, of the row groups that may hold what is asked."""
     groups = row_groups_of(content.metadata, {**asked, "segment": one.overlaps})
     wanted = list(columns) if one.is_whole else [*columns, "segment"]
     for batch in content.iter_batches(

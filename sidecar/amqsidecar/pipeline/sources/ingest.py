@@ -25,6 +25,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from amqsidecar.errors import ConfigError, Problem, ReaderNotStarted
 from amqsidecar.pipeline.sources.datasource import FORMAT, register
 from amqsidecar.pipeline.sources.journal_files import folder_of, list_streams
+from amqsidecar.pipeline.sources.output_files import list_names, read_file, write_file
 from amqsidecar.pipeline.tables import EVENTS_BY_DAY
 
 _MARK: Final = "_amqsidecar_ingest"
@@ -46,17 +47,9 @@ log = structlog.get_logger("amqsidecar.pipeline")
 
 @dataclass(frozen=True)
 class IngestOptions:
-    """The options of `amqsidecar pipeline ingest`.
+    """The options of `amqsidecar pipeline ingest`; its help explains them.
 
-    Attributes:
-        journals: folders or URLs; a stream in several of them is read once.
-        table: folder or URL of the table.
-        checkpoint: folder or URL of the checkpoint; it belongs to this table only.
-        continuous: whether it runs until it is stopped; otherwise it ends when all is read.
-        interval_s: time between two searches for new segments, if `continuous`.
-        max_segments: maximum segments of each stream in one micro-batch.
-        skip_lost: whether it skips segments that were removed before they were read.
-        keep_days: how long events stay in the table; None = for ever.
+    None for `keep_days` = for ever.
     """
 
     journals: tuple[str, ...]
@@ -205,30 +198,18 @@ def _pair(table: str, checkpoint: str) -> None:
         what = f"belongs to another table than {table}, or a removed one; name its table"
         raise ConfigError([Problem(checkpoint, what)])
     mark = of_checkpoint or uuid4().hex
-    _write_mark(checkpoint, mark)
-    _write_mark(table, mark)
+    for path in (checkpoint, table):
+        write_file(f"{path}/{_MARK}", mark.encode())
 
 
 def _mark(path: str) -> str | None:
-    system, root, _ = folder_of(path)
     try:
-        text = system.cat_file(f"{root}/{_MARK}").decode("ascii", errors="replace")
+        text = read_file(f"{path}/{_MARK}").decode("ascii", errors="replace")
     except FileNotFoundError:
         return None
     return text if len(text) == _MARK_LENGTH else None
 
 
-def _write_mark(path: str, mark: str) -> None:
-    system, root, _ = folder_of(path)
-    system.makedirs(root, exist_ok=True)
-    system.pipe_file(f"{root}/{_MARK}", mark.encode())
-
-
 def _is_used(path: str) -> bool:
     """Return whether there is anything but our mark."""
-    system, root, _ = folder_of(path)
-    try:
-        names = [str(name).rstrip("/").rpartition("/")[2] for name in system.ls(root, detail=False)]
-    except FileNotFoundError:
-        return False
-    return any(name != _MARK for name in names)
+    return any(name != _MARK for name in list_names(path))

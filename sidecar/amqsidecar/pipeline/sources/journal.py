@@ -4,23 +4,15 @@ An offset is the first and the last segment that was read of each stream. So it 
 compaction changes which file holds a segment, and a restarted query reads the same segments again.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
-from typing import Any, Final, NamedTuple, TypedDict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypedDict
 
 import pyarrow
 import structlog
 from pyspark.sql.datasource import (
     DataSourceReader,
     DataSourceStreamReader,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
     InputPartition,
-    LessThan,
-    LessThanOrEqual,
 )
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -30,6 +22,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from amqsidecar.errors import ConfigError, Problem
+from amqsidecar.pipeline.sources.event_files import EventFile, in_tasks, read_columns
 from amqsidecar.pipeline.sources.journal_files import (
     Gap,
     JournalFile,
@@ -37,43 +30,8 @@ from amqsidecar.pipeline.sources.journal_files import (
     cover,
     list_streams,
     read_slice,
-    row_groups_of,
-    with_columns,
 )
 from amqsidecar.pipeline.tables import EVENTS, arrow_schema
-
-_COLUMNS: Final = (("stream",), ("segment",), ("at",))
-"""A file has one stream; the others grow along it, so that the bounds of a row group are narrow."""
-
-_REACHES: Final[dict[type[Filter], Callable[[Any, Any, Any], bool]]] = {
-    EqualTo: lambda value, low, high: low <= value <= high,
-    GreaterThan: lambda value, _low, high: high > value,
-    GreaterThanOrEqual: lambda value, _low, high: high >= value,
-    LessThan: lambda value, low, _high: low < value,
-    LessThanOrEqual: lambda value, low, _high: low <= value,
-    In: lambda values, low, high: any(low <= one <= high for one in values),
-}
-
-
-def useful(filters: Iterable[Filter]) -> tuple[Filter, ...]:
-    """Return the filters that `may_hold` understands."""
-    return tuple(
-        one
-        for one in filters
-        if type(one) in _REACHES and getattr(one, "attribute", None) in _COLUMNS
-    )
-
-
-def may_hold(filters: Sequence[Any], column: str, low: Any, high: Any) -> bool:
-    """Return whether rows whose values of a column lie within bounds can pass these filters."""
-    own = (one for one in filters if one.attribute == (column,))
-    return all(_REACHES[type(one)](one.value, low, high) for one in own)
-
-
-_TASK_BYTES = 32 * 1024 * 1024
-"""Of files that one task reads, about; a segment is not divided."""
-
-_BATCH_ROWS = 10_000
 
 log = structlog.get_logger("amqsidecar.pipeline")
 
@@ -106,7 +64,7 @@ class JournalSourceOptions(NamedTuple):
 class SlicesPartition(InputPartition):
     """The slices that one task reads."""
 
-    def __init__(self, slices: Sequence[Slice]) -> None:
+    def __init__(self, slices: Sequence[EventFile]) -> None:
         super().__init__(None)
         self.slices = tuple(slices)
 
@@ -116,16 +74,18 @@ class _Journals:
 
     def __init__(self, options: JournalSourceOptions) -> None:
         self._options = options
-        self._filters: tuple[Filter, ...] = ()
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         """Yield the events of a partition in order, with the columns of `EVENTS`."""
         assert isinstance(partition, SlicesPartition)  # noqa: S101 - ours are
+        schema = arrow_schema(EVENTS)
         for one in partition.slices:
-            yield from read_slice(one, self._batches, self._find_again)
+            assert isinstance(one, Slice)  # noqa: S101 - of a journal
+            for batch in read_slice(one, self._batches, self._find_again):
+                yield batch.cast(schema)
 
     def _batches(self, content: Any, wanted: Slice) -> Iterator[pyarrow.RecordBatch]:
-        return _batches(content, wanted, self._filters)
+        return read_columns(content, wanted, EVENTS.names, {})
 
     def _find_again(self, wanted: Slice) -> list[Slice]:
         stream = wanted.file.stream
@@ -159,15 +119,6 @@ class _Journals:
 class JournalReader(_Journals, DataSourceReader):
     """Reads all segments that journals hold when the query is planned."""
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Skip streams and row groups that hold nothing of what is asked for.
-
-        Returns:
-            All: Spark still looks at each row of the others.
-        """
-        self._filters = useful(filters)
-        return filters
-
     def partitions(self) -> Sequence[InputPartition]:
         """Return parts of about equal size."""
         streams = list_streams(self._options.paths)
@@ -177,9 +128,8 @@ class JournalReader(_Journals, DataSourceReader):
         slices: list[Slice] = []
         for stream, files in sorted(streams.items()):
             first, last = min(file.first for file in files), max(file.last for file in files)
-            found = self._cover(stream, files, first, last)
-            slices += [one for one in found if may_hold(self._filters, "stream", stream, stream)]
-        return _in_tasks(slices)
+            slices += self._cover(stream, files, first, last)
+        return _partitions(slices)
 
 
 class JournalStreamReader(_Journals, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -245,53 +195,8 @@ class JournalStreamReader(_Journals, DataSourceStreamReader, SupportsTriggerAvai
         for stream, reached in sorted(end.items()):
             first = start[stream]["last"] + 1 if stream in start else reached["first"]
             slices += self._cover(stream, streams.get(stream, []), first, reached["last"])
-        return _in_tasks(slices)
+        return _partitions(slices)
 
 
-def _in_tasks(slices: Sequence[Slice]) -> list[InputPartition]:
-    """Divide large files by segments, and put small ones together, in order."""
-    tasks: list[list[Slice]] = []
-    left = 0.0
-    for whole in slices:
-        for one in _divided(whole):
-            size = _size(one)
-            if not tasks or left < size:
-                tasks.append([])
-                left = float(_TASK_BYTES)
-            tasks[-1].append(one)
-            left -= size
-    return [SlicesPartition(task) for task in tasks]
-
-
-def _size(one: Slice) -> float:
-    """Return about how many bytes of a file are read."""
-    file = one.file
-    return file.size_bytes * (one.last - one.first + 1) / (file.last - file.first + 1)
-
-
-def _divided(one: Slice) -> Iterator[Slice]:
-    number = one.last - one.first + 1
-    step = max(1, int(number * _TASK_BYTES / max(_size(one), _TASK_BYTES)))
-    for first in range(one.first, one.last + 1, step):
-        yield Slice(one.file, first, min(first + step - 1, one.last))
-
-
-def _batches(
-    content: Any, wanted: Slice, filters: Sequence[Filter]
-) -> Iterator[pyarrow.RecordBatch]:
-    """Yield rows as Spark wants them."""
-    schema = arrow_schema(EVENTS)
-
-    def has_segments(low: int, high: int) -> bool:
-        return wanted.overlaps(low, high) and may_hold(filters, "segment", low, high)
-
-    def has_times(low: datetime, high: datetime) -> bool:
-        return may_hold(filters, "at", low, high)
-
-    groups = row_groups_of(content.metadata, {"segment": has_segments, "at": has_times})
-    for batch in content.iter_batches(
-        batch_size=_BATCH_ROWS, row_groups=groups, columns=EVENTS.names
-    ):
-        rows = wanted.rows_of(batch)
-        if rows.num_rows:
-            yield with_columns(rows, schema)
+def _partitions(slices: Sequence[Slice]) -> list[InputPartition]:
+    return [SlicesPartition(task) for task in in_tasks(slices)]

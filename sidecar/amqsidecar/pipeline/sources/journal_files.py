@@ -284,17 +284,6 @@ def find_again(wanted: Slice) -> list[Slice]:
     return slices
 
 
-def with_columns(rows: pyarrow.RecordBatch, schema: pyarrow.Schema) -> pyarrow.RecordBatch:
-    """Return rows with the columns of a schema; those that an earlier program lacked are null."""
-    columns = [
-        rows.column(one.name).cast(one.type)
-        if one.name in rows.schema.names
-        else pyarrow.nulls(rows.num_rows, one.type)
-        for one in schema
-    ]
-    return pyarrow.RecordBatch.from_arrays(columns, schema=schema)
-
-
 def removed(url: str) -> ConfigError:
     """Return what is wrong with a file that was there."""
     return ConfigError([Problem(url, "was removed while the job ran: run it again")])
