@@ -605,32 +605,4 @@ DASHBOARD = (
             ),
         ),
     ),
-    Row(
-        title="While it only observes (run --observe)",
-        is_closed=True,
-        panels=(
-            Panel(
-                title="What would become of dead letters, in an hour",
-                queries=[
-                    (
-                        "{{action}} {{rule_kind}}",
-                        "sum by (action, rule_kind)"
-                        f" (increase(amqsidecar_observed_total{{{PICKED}}}[1h]))",
-                    )
-                ],
-                help="Nothing of it is done.",
-            ),
-            Panel(
-                title="Where it would go, in an hour",
-                queries=[
-                    (
-                        "{{destination}} {{action}}",
-                        "topk(10, sum by (destination, action)"
-                        f" (increase(amqsidecar_observed_by_destination_total{{{OF}}}[1h])))",
-                    )
-                ],
-                help="Nothing of it is done.",
-            ),
-        ),
-    ),
 )

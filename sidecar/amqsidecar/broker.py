@@ -12,7 +12,7 @@ of the last committed cycle. Every broker transaction takes token k-1 and sends 
 that can't receive the token doesn't own the instance.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -161,34 +161,6 @@ class TakesChosen(Protocol):
         ...
 
 
-class HeardDeaths(Protocol):
-    """Deaths that a link hears of."""
-
-    def heard(self) -> list[Delivery]:
-        """Return what died since the last call, in order; never blocks.
-
-        A delivery's handle is None, and its source is where it died: the broker doesn't say into
-        which dead-letter queue it went. Its cause and its body are unknown.
-        """
-        ...
-
-
-class HearsDeaths(Protocol):
-    """A link that can hear of each death as it happens, where the broker announces them.
-
-    Deaths without a listener are missed.
-    """
-
-    def listen(self) -> HeardDeaths:
-        """Begin to listen; makes nothing in the broker that stays.
-
-        Raises:
-            BrokerRefused: the user may not; the sentence names the permission.
-            LinkLost: the connection is gone.
-        """
-        ...
-
-
 class ListsQueues(Protocol):
     """A link to Classic that can list the broker's queues."""
 
@@ -229,7 +201,6 @@ class Features(msgspec.Struct, frozen=True, kw_only=True):
         preferred_batch: messages of a transaction beyond which it gets no faster; 0 = no bound.
         background: begins the next transaction while the broker commits one.
         choosing: takes chosen messages out of a queue.
-        deaths: hears of each death.
         listing: lists the queues of Classic.
         settings: asks for the address settings of Artemis.
         delayed: the broker's own places for waiting messages.
@@ -240,7 +211,6 @@ class Features(msgspec.Struct, frozen=True, kw_only=True):
     preferred_batch: int = 0
     background: CommitsInBackground | None = None
     choosing: TakesChosen | None = None
-    deaths: HearsDeaths | None = None
     listing: ListsQueues | None = None
     settings: TellsSettings | None = None
     delayed: KeepsDelayed | None = None
@@ -288,17 +258,19 @@ class LookSession(Protocol):
         """Return how many messages a dead-letter queue holds, counting up to `at_most`."""
         ...
 
-    def browse(self, queue: IntakeQueue, at_most: int) -> list[Delivery]:
+    def browse(self, queue: IntakeQueue, at_most: int) -> Iterator[Delivery]:
         """Return what lies in a dead-letter queue, in order, without taking or changing it.
+
+        The broker hands it over as it is read, so that it takes bounded memory; the link can be
+        used for other questions between two messages. It ends when it is dropped.
 
         Classic shows what another reader has in hand, Artemis doesn't. What was looked at can't be
         accepted: its handle is None, or identifies it within its queue. A message is b"" where the
         broker shows only its past, but never where `IntakeQueue.redelivery_ids` names it. A queue
-        that does not exist is empty, and is not made. Large messages end the look before `at_most`,
-        so that it takes bounded memory.
+        that does not exist is empty, and is not made.
 
-        Quirk (Classic): where a policyEntry acts on the queue, a browse ends at its
-        maxBrowsePageSize, 400 unless configured.
+        Quirk (Classic): where a policyEntry acts on the queue, a browse over STOMP and AMQP ends at
+        its maxBrowsePageSize, 400 unless configured.
 
         Args:
             queue: to look into; a wildcard stands for all queues that it matches now.

@@ -15,7 +15,7 @@ def run(
         bool,
         typer.Option(
             "--observe",
-            help="Only observe: log and count decisions, take and send nothing, use no store.",
+            help="Only look, with a user that may only browse: take and send nothing.",
         ),
     ] = False,
     check: Annotated[

@@ -45,7 +45,7 @@ class Config(Section):
     http: HttpOptions = section(HttpOptions, "Metrics, health, console and API.")
     log: LogOptions = section(LogOptions, "The log on standard error.")
     discovery: DiscoveryOptions = section(DiscoveryOptions, "Finding dead-letter queues.")
-    observe: ObserveOptions = section(ObserveOptions, "`run --observe`, which changes nothing.")
+    observe: ObserveOptions = section(ObserveOptions, "Looking at what lies in dead-letter queues.")
     outcomes: OutcomesOptions = section(OutcomesOptions, "Outcomes of re-sends.")
     listener: ListenerOptions = section(
         ListenerOptions, "`listen`, the proxy that saves messages that consumers give up."

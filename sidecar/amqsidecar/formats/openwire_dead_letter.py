@@ -6,8 +6,6 @@ Source: ActiveMQ Classic, org.apache.activemq.openwire.v12.MessageMarshaller.loo
 from functools import lru_cache
 from struct import Struct, error
 
-from msgspec.structs import replace
-
 from amqsidecar.errors import UndecodableMessage
 from amqsidecar.formats import openwire_codec as codec
 from amqsidecar.formats.classic_cause import tells_expiry, tells_store_duplicate
@@ -370,28 +368,6 @@ def read_rules_digest(data: bytes) -> str:
     except UndecodableMessage:
         return ""
     return found if isinstance(found, str) else ""
-
-
-def read_death(data: bytes, now_ms: int) -> Provenance | None:
-    """Return the provenance of the dead message in an advisory.
-
-    Never raises. The message is as it was before it died: its destination is where it died, and
-    the broker's cause is not on it. None = it holds no readable message.
-    """
-    try:
-        _, at = _take_head_apart(data)
-        if not data[at]:
-            return None
-        dead, _ = _take_head_apart(data[at + 1 :])
-        start = _skip_nested(dead.data, 6)
-        field = dead.data[start : _skip_nested(dead.data, start)]
-        expiration_ms = _long(dead.data, dead.expiration_at)[0]
-    except (UndecodableMessage, error, IndexError):
-        return None
-    # Why: a dead letter's original destination is the destination that the message had.
-    provenance = _provenance(dead, field, None, now_ms)
-    expired = 0 < expiration_ms <= now_ms
-    return replace(provenance, cause=None, expired=expired, is_store_duplicate=False)
 
 
 def read_destination_info(data: bytes) -> tuple[Destination, bool] | None:

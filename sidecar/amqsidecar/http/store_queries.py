@@ -62,7 +62,7 @@ StoreQuery = Callable[[QueryContext], AnswerT]
 
 
 class NoStore(SidecarError):
-    """There is no schedule: the broker keeps it, or the sidecar only observes."""
+    """There is no schedule: the broker keeps it."""
 
 
 class StoreBusy(SidecarError):

@@ -14,10 +14,12 @@ class ServiceMarkKind(StrEnum):
 
     Attributes:
         START: it started, and read its rules.
+        OBSERVE: it started with a user that may only look, so it takes and sends nothing.
         RULES: it read other settings of an address from its broker than before.
     """
 
     START = "start"
+    OBSERVE = "observe"
     RULES = "rules"
 
 

@@ -7,6 +7,7 @@ from amqsidecar.model import row_changes
 from amqsidecar.model.operation import Action
 from amqsidecar.model.schedule import Recall, RowFilter, RowState
 from amqsidecar.operations.act import ActionRefused
+from amqsidecar.operations.operate import check_takes
 from amqsidecar.schedule import Schedule
 from amqsidecar.telemetry import audit
 
@@ -25,7 +26,11 @@ def fetch(schedule: Schedule, row_id: int, now_ms: int, actor: str) -> None:
 
     Promise: durable when this returns. Without an edit the message stays in the schedule, exhausted
     and unchanged.
+
+    Raises:
+        ActionRefused: nobody takes it, as the sidecar only observes.
     """
+    check_takes(schedule)
     schedule.change(RowFilter(ids=(row_id,)), row_changes.take_back(now_ms, actor))
     audit.write(Action.TAKE_BACK.word, selection={"ids": [row_id]}, reason=_FOR_EDIT)
 

@@ -26,6 +26,7 @@ from amqsidecar.model.operation import (
     Stop,
 )
 from amqsidecar.model.schedule import Recall, RowFilter
+from amqsidecar.model.service_mark import ServiceMarkKind
 from amqsidecar.operations.act import ActionRefused, act_of
 from amqsidecar.operations.follow import follow
 from amqsidecar.operations.select import (
@@ -140,6 +141,22 @@ def _check_no_circle(schedule: Schedule, target: Destination) -> None:
             )
 
 
+def check_takes(schedule: Schedule) -> None:
+    """Check that the program on a schedule takes and sends messages.
+
+    Raises:
+        ActionRefused: it only observes; the sentence names the rights that it would need.
+    """
+    starts = schedule.latest_starts()
+    if starts and all(one.kind is ServiceMarkKind.OBSERVE for one in starts):
+        raise ActionRefused(
+            "this sidecar only observes (`run --observe`), and its user needs no right but to "
+            "browse. To act, run it with redelivery.mode: manual, as a user that may consume from "
+            "the dead-letter queues (Classic: read), send to the origins (Classic: write), and "
+            "create and use amqsidecar.token.*"
+        )
+
+
 def begin(schedule: Schedule, wish: Wish, now_ms: int, runner: str = "") -> Operation:
     """Store a new operation; the runner carries it out, else the next holder of its lease.
 
@@ -148,6 +165,7 @@ def begin(schedule: Schedule, wish: Wish, now_ms: int, runner: str = "") -> Oper
     Raises:
         ActionRefused: it makes no sense.
     """
+    check_takes(schedule)
     wish = checked(wish)
     if (wish.pace.begin_at_ms or 0) > now_ms + LATEST_BEGIN_MS:
         raise ActionRefused("an operation begins within 30 days")

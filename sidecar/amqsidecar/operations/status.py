@@ -15,6 +15,8 @@ class LeftInQueue(msgspec.Struct, frozen=True, kw_only=True):
     queue: str
     reason: str
     count: int
+    meaning: str
+    at_least: bool
 
 
 class SidecarStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,7 +51,13 @@ def sidecar_status(health: Health, metrics: Metrics) -> SidecarStatus:
     state, counts = health.state(), metrics.counts()
     readiness = state.readiness
     left_behind = [
-        LeftInQueue(queue=str(one.queue), reason=one.reason, count=one.count)
+        LeftInQueue(
+            queue=str(one.queue),
+            reason=one.reason,
+            count=one.count,
+            meaning=one.meaning,
+            at_least=one.at_least,
+        )
         for one in state.left_behind
     ]
     in_doubt = counts.cycles_in_doubt

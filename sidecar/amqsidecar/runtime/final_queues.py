@@ -180,12 +180,13 @@ def _find_gone(
     lying = RowFilter(state=RowState.EXHAUSTED, lies_in=seen.destination)
     rows = schedule.list_rows(lying, BROWSED_MAX)
     try:
-        found = link.browse(IntakeQueue(queue, is_final=True), BROWSED_MAX) if seen.depth else []
+        asked = IntakeQueue(queue, is_final=True)
+        found = (lying_id(one.provenance) for one in link.browse(asked, BROWSED_MAX))
+        held = Counter(found) if seen.depth else Counter[str]()
         after = link.queue_counters([queue]).get(queue)
     except BrokerRefused:
         return None
-    if after is None or after.depth is None or len(found) < after.depth:
+    if after is None or after.depth is None or held.total() < after.depth:
         # Why nothing: another reader has some in hand, or the browse ended early.
         return None
-    held = {lying_id(one.provenance) for one in found}
     return frozenset(row.id for row in rows if row.redelivery_id not in held)

@@ -1,18 +1,18 @@
 """Finds the dead letters that lie in queues which are not read, and gives each of them a row.
 
-What others take out of these queues is found by `runtime/final_queues.py`, as in every queue in
-which rows lie. Where the broker shows no depth, it is found here: a message is gone if several
-browses show a later one and not this one.
+It goes through a queue in small steps, so that neither the number of its messages nor their sizes
+need memory. A row is forgotten if passes agree that its message is gone.
 """
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Final
 
 import structlog
 
-from amqsidecar.broker import Delivery, IntakeQueue, LookSession
+from amqsidecar.broker import BrokerKind, Delivery, IntakeQueue, LookSession
 from amqsidecar.clock import Clock
 from amqsidecar.engine.in_place import in_place_row
 from amqsidecar.engine.intake import IntakeNames
@@ -20,6 +20,7 @@ from amqsidecar.engine.judging.judge import Judge
 from amqsidecar.errors import BrokerRefused, DiscoveryRefused
 from amqsidecar.model import row_changes
 from amqsidecar.model.destination import Destination, parse_destination
+from amqsidecar.model.left_behind import REFUSED, LeftBehind
 from amqsidecar.model.life import is_of_listener
 from amqsidecar.model.outcome import Counters
 from amqsidecar.model.provenance import lying_id
@@ -27,21 +28,28 @@ from amqsidecar.model.schedule import WANTED, RowFilter, RowState
 from amqsidecar.runtime.final_queues import is_recalling
 from amqsidecar.runtime.intake_keeper import FindIntake
 from amqsidecar.runtime.mode import LiveMode
+from amqsidecar.runtime.seen_rows import Moves, SeenRows
 from amqsidecar.runtime.work import MakeJudge
 from amqsidecar.schedule import Schedule
 
 ADDED_AT_ONCE: Final = 500
 """Rows of one transaction: cycles wait for it."""
-GONE_S: Final = 10.0
-"""Time in which no browse shows a message that is gone: one of Classic may show too few."""
-_EVENTS_MAX: Final = 5_000
-"""More events during a look: it is too old to add anything."""
+STEP_S: Final = 1.0
+"""Time of one call of `look`; the watcher does its other work between two."""
+CLASSIC_LOOK_MAX: Final = 400
+"""Where Classic's browsers end on a queue with a policyEntry, unless it says more."""
+_NO_ID: Final = "no id and no number of the broker by which they could be found again"
+_PAGE_BYTES_MAX: Final = 4 << 20
 
 log = structlog.get_logger("amqsidecar.watching")
 
 
 class InPlaceIndex:
-    """Adds rows for messages that have none; one object belongs to one thread."""
+    """Adds rows for messages that have none; one object belongs to one thread.
+
+    Attributes:
+        queues: the dead-letter queues of the last pass.
+    """
 
     def __init__(
         self,
@@ -52,6 +60,8 @@ class InPlaceIndex:
         clock: Clock,
         interval_s: float,
         max_messages: int,
+        max_per_second: int,
+        report: Callable[[tuple[LeftBehind, ...]], None],
         mode: LiveMode,
     ) -> None:
         """Make it.
@@ -61,8 +71,10 @@ class InPlaceIndex:
             find_intake: finds dead-letter queues.
             make_judge: makes the judge of an open link.
             clock: the time.
-            interval_s: from one look to the next.
+            interval_s: from one pass to the next, at least; a pass that took longer rests as long.
             max_messages: of each queue that get rows, from its head.
+            max_per_second: messages that are browsed, over all queues.
+            report: called after a pass with the messages that get no row.
             mode: which messages get rows: those that are left to a person.
         """
         self._mode = mode
@@ -73,11 +85,19 @@ class InPlaceIndex:
         self._clock = clock
         self._interval_s = interval_s
         self._max_messages = max_messages
-        self._look_at_s = 0.0
-        self._judge: tuple[LookSession, IntakeNames, Judge] | None = None
+        self._max_per_second = max_per_second
+        self._report = report
+        self._due_at_s = 0.0
+        self._began_s = self._paced_s = 0.0
+        self._link: LookSession | None = None
+        self._judge: tuple[IntakeNames, Judge] | None = None
+        self.queues: tuple[IntakeQueue, ...] = ()
+        self._left: dict[IntakeQueue, tuple[LeftBehind, ...]] = {}
+        self._pass: Iterator[int] | None = None
+        self._schedule: Schedule | None = None
+        self._moves = Moves()
         self._unchanged: dict[IntakeQueue, Mapping[Destination, Counters]] = {}
-        self._missing_s: dict[Destination, dict[int, float]] = {}
-        """Since when a browse did not show a row's message, by number."""
+        self._seen: dict[Destination, SeenRows] = {}
         self._said: set[str] = set()
 
     @property
@@ -86,136 +106,245 @@ class InPlaceIndex:
         return self._mode.now.is_any
 
     @property
-    def is_due(self) -> bool:
-        """Whether it is time to look."""
-        return self.is_wanted and self._clock.monotonic_s() >= self._look_at_s
+    def due_in_s(self) -> float:
+        """Time until `look` has something to do; infinity = nothing is left to a person."""
+        if not self.is_wanted:
+            return math.inf
+        return max(0.0, self._due_at_s - self._clock.monotonic_s())
+
+    def leave(self) -> None:
+        """End what is open on the link; the next `look` begins another pass."""
+        self._link = self._pass = None
 
     def look(self, schedule: Schedule, link: LookSession) -> None:
-        """Look into all dead-letter queues, and add the rows of messages that have none.
+        """Go on with the pass through all dead-letter queues, for a moment, or begin the next one.
 
         Promise: a row and the events of its death are durable together. If the process dies
-        between two of them, the next look adds the others.
+        between two of them, the next pass adds the others.
 
         Raises:
+            BrokerRefused: the broker does not show the rules.
             LinkLost: the connection is gone.
         """
-        self._look_at_s = self._clock.monotonic_s() + self._interval_s
-        if self._manual != self._mode.now:
+        self._schedule = schedule
+        if self._link is not link or self._manual != self._mode.now:
+            self._link, self._judge, self._pass = link, None, None
             self._manual = self._mode.now
             self._unchanged.clear()
+        began_s = self._clock.monotonic_s()
+        steps = self._pass
+        if steps is None:
+            self._began_s = began_s
+            steps = self._go_through(link)
+        # Why: a pass that fails is over.
+        self._pass, self._due_at_s = None, began_s + self._interval_s
+        paced_s = self._paced_s
+        for count in steps:
+            now_s = self._clock.monotonic_s()
+            paced_s = max(paced_s, now_s - STEP_S) + count / self._max_per_second
+            if paced_s > now_s or now_s - began_s > STEP_S:
+                self._pass, self._paced_s, self._due_at_s = steps, paced_s, paced_s
+                return
+        now_s = self._clock.monotonic_s()
+        self._due_at_s = now_s + max(self._interval_s, now_s - self._began_s)
+
+    @property
+    def _store(self) -> Schedule:
+        """The schedule, which may be another one after each step."""
+        assert self._schedule is not None  # noqa: S101 - `look` sets it
+        return self._schedule
+
+    def _go_through(self, link: LookSession) -> Iterator[int]:
+        """Go through all queues; after each step, return how many messages it browsed."""
         try:
-            queues = self._named or tuple(self._find_intake(link))
-            judge = self._judge_of(link, queues)
+            queues = self.queues = tuple(self._named or self._find_intake(link))
         except DiscoveryRefused as refused:
             self._say("in_place_queues_unknown", "", f"{refused}; or name intake.queues")
             return
-        except BrokerRefused as refused:
-            self._say("in_place_rules_unknown", "", str(refused))
-            return
+        judge = self._judge_of(link, queues)
+        self._left = {one: left for one, left in self._left.items() if one in queues}
         for queue in queues:
             if is_of_listener(queue.destination):
                 continue
             try:
-                self._look_into(schedule, link, judge, queue)
+                yield from self._look_into(link, judge, queue)
             except BrokerRefused as refused:
                 self._say("not_looked_into", str(queue.destination), str(refused))
+                words = str(refused)
+                self._left[queue] = (LeftBehind(queue.destination, REFUSED, 0, words, True),)
+        self._report((*self.left, *link.left_behind()))
+
+    @property
+    def left(self) -> list[LeftBehind]:
+        """The messages that get no row, by the last look into each queue."""
+        return [one for left in self._left.values() for one in left]
 
     def _judge_of(self, link: LookSession, queues: Sequence[IntakeQueue]) -> Judge:
-        """Return the judge of a link; a new link gets another judge."""
-        if self._judge is None or self._judge[0] is not link:
+        """Return the judge of the link."""
+        if self._judge is None:
             names = IntakeNames(link.description.kind)
-            self._judge = link, names, self._make_judge(link, names)
-            self._unchanged.clear()
-        _, names, judge = self._judge
+            self._judge = names, self._make_judge(link, names)
+        names, judge = self._judge
         if names.queues != tuple(queues):
             names.replace(queues)
         return judge
 
-    def _look_into(
-        self, schedule: Schedule, link: LookSession, judge: Judge, queue: IntakeQueue
-    ) -> None:
-        before = self._unchanged.pop(queue, None)
-        if before and _depths(link, before) == before:
-            self._unchanged[queue] = before
+    def _look_into(self, link: LookSession, judge: Judge, queue: IntakeQueue) -> Iterator[int]:
+        unchanged = self._unchanged.get(queue)
+        if unchanged and _depths(link, unchanged) == unchanged:
             return
-        moves = _Moves(schedule)
-        # Why before the browse: what comes in between is found by the next look.
-        lying = {
-            parse_destination(one.queue) for one in schedule.exhausted_tallies() if one.is_in_queue
-        }
-        places = [one for one in lying if judge.send_rules.is_intake(one)]
-        counters = _depths(link, places)
-        found = list(filter(self._manual.leaves, link.browse(queue, self._max_messages)))
-        sources = {one.source for one in found}
-        for place in {queue.destination, *sources}.intersection(places) - counters.keys():
-            self._forget_gone(schedule, place, [one for one in found if one.source == place])
-        unnamed = [one for one in found if not lying_id(one.provenance)]
-        if unnamed:
-            meaning = f"{len(unnamed)} messages have no id by which they could be found again"
-            self._say("not_in_schedule", str(queue.destination), meaning)
-        named = [one for one in found if lying_id(one.provenance)]
-        is_whole = all(
-            self._add(schedule, judge, named[at : at + ADDED_AT_ONCE], moves)
-            for at in range(0, len(named), ADDED_AT_ONCE)
-        )
-        if is_whole and sources and counters.keys() >= sources:
-            self._unchanged[queue] = {source: counters[source] for source in sources}
+        self._unchanged.pop(queue, None)
+        # Why before the browse: what comes in between is found by the next pass.
+        known = self._count_rows(judge)
+        self._moves.begin_look(self._store)
+        is_artemis = link.description.kind is BrokerKind.ARTEMIS
+        before = _depths(link, {*known, queue.destination} if is_artemis else known)
+        shown, unnamed = Counter[Destination](), Counter[Destination]()
+        last: dict[Destination, int] = {}
+        is_whole = True
+        found = link.browse(queue, self._max_messages)
+        while page := _page(found):
+            shown.update(one.source for one in page)
+            unnamed.update(one.source for one in page if not lying_id(one.provenance))
+            is_whole &= self._add(judge, page, last)
+            yield len(page)
+        names = IntakeNames(link.description.kind)
+        names.replace([queue])
+        # Why: a wildcard shows no message of a queue that others have emptied.
+        places = {*shown, *known.keys() & {queue.destination}}
+        if not is_artemis:
+            places.update(filter(names.covers, known))
+        after = _depths(link, places or {queue.destination})
+        rows = self._count_rows(judge)
+        left: list[LeftBehind] = []
+        for place in places:
+            depth = after[place].depth if place in after else None
+            left += self._hidden(place, shown[place], depth, is_artemis=is_artemis)
+            if unnamed[place]:
+                left.append(LeftBehind(place, "no_id", unnamed[place], _NO_ID))
+            seen = self._seen_of(place)
+            if seen.count >= rows[place]:
+                del self._seen[place]
+                continue
+            is_whole = False
+            # Why not else: an Artemis that shows counters hides what another reader has in hand.
+            if depth is None or not is_artemis or shown[place] >= depth:
+                is_all = depth is not None and shown[place] >= depth
+                yield from self._forget_gone(
+                    place, seen, math.inf if is_all else last.get(place, math.inf)
+                )
+        self._left[queue] = tuple(left)
+        if is_whole and shown and before.keys() >= shown.keys():
+            self._unchanged[queue] = {place: before[place] for place in shown}
 
-    def _forget_gone(
-        self, schedule: Schedule, place: Destination, found: Sequence[Delivery]
-    ) -> None:
-        """Forget rows whose messages several browses did not show, but later ones."""
-        seen = {lying_id(one.provenance) for one in found}
+    def _count_rows(self, judge: Judge) -> Counter[Destination]:
+        """Return how many rows lie in each dead-letter queue."""
+        rows = Counter[Destination]()
+        for one in self._store.exhausted_tallies():
+            if one.is_in_queue:
+                rows[parse_destination(one.queue)] += one.count
+        return Counter({one: rows[one] for one in rows if judge.send_rules.is_intake(one)})
+
+    def _seen_of(self, place: Destination) -> SeenRows:
+        seen = self._seen.get(place)
+        if seen is None:
+            seen = SeenRows(self._moves.look, self._store.allocate_ids(1))
+            self._seen[place] = seen
+        return seen
+
+    def _forget_gone(self, place: Destination, seen: SeenRows, last: float) -> Iterator[int]:
+        """Forget rows of a queue whose messages several passes did not show.
+
+        Args:
+            place: the queue.
+            seen: what was seen of it.
+            last: as `SeenRows.agree` wants it.
+        """
+        if not seen.agree(last, self._clock.monotonic_s()):
+            return
+        del self._seen[place]
         lying = RowFilter(state=RowState.EXHAUSTED, lies_in=str(place))
-        rows = schedule.list_rows(lying, self._max_messages)
-        last = max((row.id for row in rows if row.redelivery_id in seen), default=math.inf)
-        before, now_s = self._missing_s.get(place, {}), self._clock.monotonic_s()
-        missing = {
-            row.id: before.get(row.id, now_s)
-            for row in rows
-            if row.id < last and row.redelivery_id not in seen and row.recall not in WANTED
-        }
-        self._missing_s[place] = missing
-        gone = tuple(sorted(one for one, since_s in missing.items() if now_s - since_s >= GONE_S))
-        if gone:
-            act = row_changes.miss(self._clock.now_ms(), str(place))
-            count = schedule.change(RowFilter(ids=gone), act)
-            log.warning("exhausted_gone", queue=str(place), count=count)
+        after_id = 0
+        while rows := self._store.list_rows(lying, ADDED_AT_ONCE, after_id):
+            if is_recalling(self._store) or not self._moves.read_on(self._store):
+                return
+            after_id = rows[-1].id
+            gone = tuple(
+                row.id
+                for row in rows
+                if seen.misses(row.id)
+                and row.recall not in WANTED
+                and not self._moves.has_moved(row.redelivery_id, seen.began)
+            )
+            if gone:
+                act = row_changes.miss(self._clock.now_ms(), str(place))
+                count = self._store.change(RowFilter(ids=gone), act)
+                log.warning("exhausted_gone", queue=str(place), count=count)
+            yield 0
 
-    def _add(
-        self, schedule: Schedule, judge: Judge, found: Sequence[Delivery], moves: "_Moves"
-    ) -> bool:
-        """Add rows of messages that have none; False = another look has to.
+    def _add(self, judge: Judge, page: Sequence[Delivery], last: dict[Destination, int]) -> bool:
+        """Add rows of messages that have none; False = another pass has to.
 
         Nothing is added beside a take-back: whether a message still lies there is not known then.
         """
         by_place: dict[tuple[str, str], Delivery] = {
-            (lying_id(one.provenance), str(one.source)): one for one in found
+            (found, str(one.source)): one for one in page if (found := lying_id(one.provenance))
         }
-        with schedule.adding_lying() as add:
-            known = {
-                (row.redelivery_id, row.goes_to)
-                for row in schedule.lying({redelivery_id for redelivery_id, _ in by_place})
+        store, moves = self._store, self._moves
+        with store.adding_lying() as add:
+            ids = {
+                (row.redelivery_id, row.final_queue): row.id
+                for row in store.lying({redelivery_id for redelivery_id, _ in by_place})
             }
-            new = [one for place, one in by_place.items() if place not in known]
-            if not new:
-                return True
-            if is_recalling(schedule) or not moves.read_on():
-                return False
-            # Why here: from this moment on the service may take what was seen.
-            if self._manual != self._mode.now:
-                return False
-            if any(lying_id(one.provenance) in moves.ids for one in new):
-                return False
-            row_id, now_ms = schedule.allocate_ids(len(new)), self._clock.now_ms()
-            made = [
-                in_place_row(judge, one, row_id + at, now_ms)
-                for at, one in enumerate(judge.prepare(new))
+            wanted = [
+                one
+                for place, one in by_place.items()
+                if place not in ids and self._manual.leaves(one)
             ]
-            add([row for row, _ in made], [event for _, events in made for event in events])
+            # Why the mode here: from its change on the service may take what was seen.
+            is_current = moves.read_on(store) and self._manual == self._mode.now
+            new = [
+                one
+                for one in (wanted if is_current and not is_recalling(store) else ())
+                if not moves.has_moved(lying_id(one.provenance), moves.look)
+            ]
+            if new:
+                row_id, now_ms = store.allocate_ids(len(new)), self._clock.now_ms()
+                made = [
+                    in_place_row(judge, one, row_id + at, now_ms)
+                    for at, one in enumerate(judge.prepare(new))
+                ]
+                add([row for row, _ in made], [event for _, events in made for event in events])
+                moves.own = range(row_id, row_id + len(new))
+                ids.update(((row.redelivery_id, row.final_queue), row.id) for row, _ in made)
+        for place, one in by_place.items():
+            if (row_id := ids.get(place, 0)) > 0:
+                self._seen_of(one.source).add(row_id)
+                last[one.source] = max(row_id, last.get(one.source, 0))
         for name, count in Counter(str(one.source) for one in new).items():
             log.info("found_in_place", queue=name, count=count)
-        return True
+        return len(new) == len(wanted)
+
+    def _hidden(
+        self, place: Destination, shown: int, depth: int | None, *, is_artemis: bool
+    ) -> Iterator[LeftBehind]:
+        """Return how many messages of a queue a pass did not show, and which setting lifts it."""
+        hidden = 0 if depth is None else max(0, depth - shown)
+        # Why guessed: where no depth is known, only the number shows that the browse was cut.
+        is_cut = depth is None and shown > 0 and not shown % CLASSIC_LOOK_MAX
+        if not hidden and not is_cut:
+            return
+        reason, words = "not_shown", "another reader has them in hand, or the wire shows no more"
+        if shown >= self._max_messages:
+            reason = "max_messages"
+            words = f"a pass ends after {shown}: raise observe.max_messages"
+        elif not is_artemis:
+            reason = "browse_ends"
+            words = (
+                f"ActiveMQ Classic ended the browse after {shown}: raise maxBrowsePageSize "
+                f"({CLASSIC_LOOK_MAX} unless configured) or memoryLimit in its policyEntry"
+            )
+        yield LeftBehind(place, reason, hidden, words, at_least=depth is None)
 
     def _say(self, event: str, queue: str, meaning: str) -> None:
         if f"{event} {queue}" not in self._said:
@@ -223,24 +352,16 @@ class InPlaceIndex:
             log.warning(event, queue=queue, meaning=meaning)
 
 
-class _Moves:
-    """The messages of which something became since a look began.
-
-    Attributes:
-        ids: their redelivery ids.
-    """
-
-    def __init__(self, schedule: Schedule) -> None:
-        self.ids: set[str] = set()
-        self._schedule = schedule
-        self._position = schedule.tail()
-
-    def read_on(self) -> bool:
-        """Add those of later events; return whether all of these could be read."""
-        tail = self._schedule.events_after(self._position, _EVENTS_MAX)
-        self._position = tail.position
-        self.ids.update(event.redelivery_id for event in tail.events)
-        return len(tail.events) < _EVENTS_MAX
+def _page(found: Iterator[Delivery]) -> list[Delivery]:
+    """Return the next messages of a browse; none = it ended."""
+    page: list[Delivery] = []
+    held_bytes = 0
+    for one in islice(found, ADDED_AT_ONCE):
+        page.append(one)
+        held_bytes += len(one.message)
+        if held_bytes > _PAGE_BYTES_MAX:
+            break
+    return page
 
 
 def _depths(link: LookSession, places: Iterable[Destination]) -> dict[Destination, Counters]:

@@ -15,14 +15,15 @@ class LeftBehindNews:
     def __init__(self, report: Callable[[tuple[LeftBehind, ...]], None]) -> None:
         """Make it; `report` is called before the log is written."""
         self._report = report
-        self._told: tuple[LeftBehind, ...] = ()
+        self._told: dict[str, tuple[LeftBehind, ...]] = {}
 
-    def report(self, items: tuple[LeftBehind, ...]) -> None:
-        """Report these items, unless they are those of the last call."""
-        if items == self._told:
+    def report(self, items: tuple[LeftBehind, ...], found_by: str = "") -> None:
+        """Report these items, unless they are those of the last call of the same finder."""
+        if items == self._told.get(found_by, ()):
             return
-        self._told = items
-        self._report(items)
+        self._told = {**self._told, found_by: items}
+        found = {(one.queue, one.reason): one for told in self._told.values() for one in told}
+        self._report(tuple(found.values()))
         for item in items:
             if item.reason == REFUSED:
                 continue

@@ -201,11 +201,15 @@ class Watching:
     def _index(self, store: Schedule) -> None:
         """Add rows of what lies in queues that are not read, if it is time."""
         index = self._in_place
-        link = self._open_link() if index is not None and index.is_due else None
+        link = self._open_link() if index is not None and not index.due_in_s else None
         if index is None or link is None:
             return
         try:
             index.look(store, link)
+        except BrokerRefused as refused:
+            self._log_once(
+                "not_seen_in_place", reason=str(refused), meaning="no dead letter is shown in place"
+            )
         except LinkLost as lost:
             self._lost(f"the link is lost: {lost}")
 
@@ -287,11 +291,14 @@ class Watching:
 
     def _rest(self) -> None:
         """Wait until the next turn, and keep the link alive."""
+        rest_s = self._interval_s
+        if self._in_place is not None:
+            rest_s = min(rest_s, self._in_place.due_in_s)
         if self._link is None:
             self.worker.stop.wait(self._interval_s)
             return
         try:
-            self._link.wait(self._interval_s)
+            self._link.wait(rest_s)
         except LinkLost as lost:
             self._lost(f"the link is lost: {lost}")
 
@@ -432,5 +439,7 @@ class Watching:
 
     def _close_link(self) -> None:
         link, self._link = self._link, None
+        if self._in_place is not None:
+            self._in_place.leave()
         if link is not None:
             link.close()

@@ -110,7 +110,7 @@ SELECT at_ms, instance, kind, rules_digest FROM service_mark ORDER BY id DESC LI
 -- name: latest_starts
 -- The latest start of each instance, the latest first.
 SELECT at_ms, instance, kind, rules_digest FROM service_mark
-WHERE id IN (SELECT max(id) FROM service_mark WHERE kind = 'start' GROUP BY instance)
+WHERE id IN (SELECT max(id) FROM service_mark WHERE kind <> 'rules' GROUP BY instance)
 ORDER BY id DESC;
 
 -- name: set_kept

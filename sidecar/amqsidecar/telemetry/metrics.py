@@ -21,7 +21,6 @@ from prometheus_client.registry import Collector
 
 from amqsidecar import __version__
 from amqsidecar.clock import Clock, SystemClock
-from amqsidecar.engine.observation import HOLD, PARK, Observed
 from amqsidecar.journal import OutboxLag
 from amqsidecar.model.event import (
     AnyEvent,
@@ -137,18 +136,6 @@ class Metrics:
             if added.lateness_s:
                 self._histograms["amqsidecar_lateness_seconds"].add(added.lateness_s)
 
-    def observed(self, items: Sequence[Observed]) -> None:
-        """Count dead letters that an observer saw for the first time."""
-        totals = self._values["amqsidecar_observed_total"]
-        by_destination = self._values["amqsidecar_observed_by_destination_total"]
-        with self._lock:
-            for item in items:
-                is_ours = item.action in (PARK, HOLD)
-                key = (item.action, "sidecar" if is_ours else rule_kind(item.rule))
-                totals[key] = totals.get(key, 0.0) + 1
-                key = (self._bounded(item.destination), item.action)
-                by_destination[key] = by_destination.get(key, 0.0) + 1
-
     def gate_waits(self, gate: str, count: int) -> None:
         """Count messages that a gate delayed."""
         totals = self._values["amqsidecar_gate_waits_total"]
@@ -251,6 +238,10 @@ class Metrics:
                 key = (self._bounded(tally.destination), tally.state.value)
                 values[key] = values.get(key, 0.0) + tally.count
             self._values["amqsidecar_waiting"] = values
+
+    def set_manual(self, *, is_any: bool) -> None:
+        """Show whether any dead letters are left to a person."""
+        self._set("amqsidecar_manual", float(is_any))
 
     def set_in_place(self, tallies: Sequence[ExhaustedTally], now_ms: int) -> None:
         """Set number and age of exhausted messages by the queue that they lie in."""

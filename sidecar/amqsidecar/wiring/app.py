@@ -2,20 +2,17 @@
 
 import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import nullcontext
 
 import structlog
 
-from amqsidecar import __version__
 from amqsidecar.clock import SystemClock, never_set
 from amqsidecar.config.schema import Config
-from amqsidecar.config.sections.intake import Backlog
 from amqsidecar.config.store_url import BROKER_HELD
 from amqsidecar.engine import crash_points
-from amqsidecar.engine.crash_points import CrashPoint, no_crash
+from amqsidecar.engine.crash_points import CrashPoint
 from amqsidecar.engine.intake import named_queues
-from amqsidecar.engine.observation import ObservationTally, Observed, ObservedDeaths
 from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.runtime.broker_held import (
     BrokerHeldMode,
@@ -23,57 +20,9 @@ from amqsidecar.runtime.broker_held import (
     named_with_waiting,
 )
 from amqsidecar.runtime.left_behind import LeftBehindNews
-from amqsidecar.runtime.observer import Observer, ObserverLog
 from amqsidecar.runtime.process import give_way_soon, tune_heap
-from amqsidecar.telemetry.logs import LogObserved
-from amqsidecar.telemetry.metrics import Metrics
-from amqsidecar.wiring.parts import ProcessParts, ReadConfig, require_url, stopping
-from amqsidecar.wiring.rules import gates_at
-from amqsidecar.wiring.stored import run_stored
-
-
-class _ObserverLog(ObserverLog):
-    """Sends observations to log and metrics."""
-
-    def __init__(self, metrics: Metrics, log_observed: LogObserved) -> None:
-        self._metrics = metrics
-        self._log = log_observed
-
-    def observe(self, items: Sequence[Observed]) -> None:
-        self._metrics.observed(items)
-        self._log.observe(items)
-
-    def summary(self, tally: ObservationTally) -> None:
-        self._log.summary(tally)
-
-
-def run_observing(config: Config) -> None:
-    """Observe until SIGTERM or SIGINT; raises as `run_observer`."""
-    clock = SystemClock()
-    parts = ProcessParts(config, clock, clock, no_crash, needs_token=False)
-    observed = LogObserved(clock, config.observe.max_log_lines, gates_at=gates_at(config))
-    observer = Observer(
-        make_link=parts.links.make,
-        make_judge=parts.rules.judges(parts.chance),
-        find_intake=parts.rules.intake,
-        dead_letter_queue_of=parts.rules.dead_letter_queue_of(),
-        observation=ObservedDeaths(
-            holds_backlog=config.intake.backlog is Backlog.HOLD,
-            backlog_threshold=config.intake.backlog_threshold,
-        ),
-        clock=clock,
-        attempts=parts.attempts,
-        intake_queues=named_queues(config.intake.queues),
-        discovery_interval_s=config.discovery.interval_s,
-        interval_s=config.observe.interval_s,
-        max_messages=config.observe.max_messages,
-        health=parts.health,
-        observer_log=_ObserverLog(parts.metrics, observed),
-    )
-    with parts.serving(None) as address, stopping(observer.stop):
-        log.info("started", version=__version__, http=address, mode="observe")
-        observer.run()
-
+from amqsidecar.wiring.parts import ProcessParts, ReadConfig, require_url
+from amqsidecar.wiring.stored import run_observing, run_stored
 
 CRASH_POINT_VARIABLE = "AMQSIDECAR_CRASH_POINT"
 """For tests: `name:n` kills the process with SIGKILL when the place is reached the n-th time.
@@ -169,13 +118,10 @@ def run_service(
 
 
 def run_observer(config: Config) -> int:
-    """Observe, and log a service's decisions, until SIGTERM or SIGINT; return the exit code.
-
-    Needs no store and opens none.
+    """Observe until SIGTERM or SIGINT; return the exit code.
 
     Raises:
-        ConfigError: the configuration or the policy can't be used.
-        BrokerRefused: the broker refuses us for good at the first attempt.
+        As `run_service`.
     """
     require_url(config)
     run_observing(config)

@@ -37,8 +37,6 @@ from amqsidecar.messages.facts import delivery_facts
 from amqsidecar.messages.fields import Field, FieldKind, OpenMessage, parse_field
 from amqsidecar.messages.interceptions import vetting
 from amqsidecar.messages.kept_message import chosen_cause, chosen_properties
-from amqsidecar.model.dead_letter import DeadLetter
-from amqsidecar.model.decision import DeadLetterTo
 from amqsidecar.model.destination import Destination, queue
 from amqsidecar.model.service_mark import ServiceMark, ServiceMarkKind
 from amqsidecar.operations.act import ActionRefused
@@ -50,7 +48,6 @@ from amqsidecar.policy.address_settings import compile_address_settings
 from amqsidecar.policy.artemis_rules import AddressSettingEntry, ArtemisRules
 from amqsidecar.policy.chain import Chain, StoredDeadLetters, compile_plugins
 from amqsidecar.policy.classic_rules import BROKER_DEFAULTS, ClassicRules, PluginRules
-from amqsidecar.policy.dead_letter_decider import DeadLetterDecider
 from amqsidecar.policy.gate_entries import EntryFinder, read_entries
 from amqsidecar.policy.option_reader import OptionReader
 from amqsidecar.policy.rule_source import parse_source
@@ -266,26 +263,6 @@ class RunningRules:
             )
 
         return make
-
-    def dead_letter_queue_of(self) -> Callable[[Delivery], Destination | None]:
-        """Return the finder of the queue into which Classic put a dead message."""
-        rules = self.classic or BROKER_DEFAULTS
-        decider = DeadLetterDecider(rules.dead_letter)
-
-        def find(delivery: Delivery) -> Destination | None:
-            provenance = delivery.provenance
-            if provenance.origin is None:
-                return None
-            dead_letter = DeadLetter(
-                destination=provenance.origin,
-                redelivery_count=provenance.redelivery_count,
-                persistent=provenance.persistent,
-                expired=provenance.expired,
-            )
-            decision = decider.decide(dead_letter, None)
-            return decision.destination if isinstance(decision, DeadLetterTo) else None
-
-        return find
 
     def intake(self, link: LookSession) -> Sequence[IntakeQueue]:
         """Return the dead-letter queues that the rules and the broker name."""

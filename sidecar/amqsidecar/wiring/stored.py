@@ -9,27 +9,31 @@ from pathlib import Path
 
 import structlog
 
+from amqsidecar import __version__
 from amqsidecar.clock import SystemClock
 from amqsidecar.config.schema import Config
 from amqsidecar.config.sections.intake import Backlog
 from amqsidecar.config.sections.redelivery import ExhaustedChoice
-from amqsidecar.engine.crash_points import CrashPoint
+from amqsidecar.engine.crash_points import CrashPoint, no_crash
 from amqsidecar.engine.gates import Gates
 from amqsidecar.engine.intake import named_queues
 from amqsidecar.engine.judging.death_groups import DeathGroups, no_note
 from amqsidecar.engine.judging.judge import Readers
+from amqsidecar.engine.manual import Manual
 from amqsidecar.engine.rules_at_work import different_rules, rules_at_work
 from amqsidecar.errors import StoreUnavailable
 from amqsidecar.messages.kept_message import group_of
 from amqsidecar.model.row_changes import Exhausting
 from amqsidecar.model.service_mark import ServiceMark, ServiceMarkKind
+from amqsidecar.operations.retention import Retention
 from amqsidecar.runtime.clocks.steady import NOTICED_MS, SteadyClock
 from amqsidecar.runtime.discovery import Discovery
 from amqsidecar.runtime.housekeeping import Housekeeping
 from amqsidecar.runtime.in_place import InPlaceIndex
 from amqsidecar.runtime.journaling import Journaling
 from amqsidecar.runtime.left_behind import LeftBehindNews
-from amqsidecar.runtime.mode import LOOK_S
+from amqsidecar.runtime.mode import LOOK_S, LiveMode
+from amqsidecar.runtime.observer import Observer
 from amqsidecar.runtime.open_resends import OpenResends
 from amqsidecar.runtime.operating import Operating
 from amqsidecar.runtime.service import Service, log_clock_step
@@ -37,8 +41,9 @@ from amqsidecar.runtime.stored import StoredMode, StoredSettings
 from amqsidecar.runtime.takeover import Takeover
 from amqsidecar.runtime.unread_queues import unread_queues
 from amqsidecar.runtime.watching import Watching
+from amqsidecar.runtime.work import MakeJudge
 from amqsidecar.schedule import Schedule
-from amqsidecar.wiring.parts import ProcessParts, ReadConfig
+from amqsidecar.wiring.parts import ProcessParts, ReadConfig, stopping
 from amqsidecar.wiring.rules import (
     load_cause_notes,
     load_gates,
@@ -50,6 +55,23 @@ from amqsidecar.wiring.rules import (
 from amqsidecar.wiring.schedules import open_instance, open_schedule, store_folder
 
 
+def _index(parts: ProcessParts, make_judge: MakeJudge, news: LeftBehindNews) -> InPlaceIndex:
+    """Return the index of what lies in dead-letter queues."""
+    config, options = parts.config, parts.config.observe
+    return InPlaceIndex(
+        named=named_queues(config.intake.queues),
+        # Why another: it is called in a thread of its own.
+        find_intake=Discovery(parts.rules.classic, is_silent=True).find,
+        make_judge=make_judge,
+        clock=parts.clock,
+        interval_s=options.interval_s,
+        max_messages=options.max_messages,
+        max_per_second=options.max_per_second,
+        mode=parts.mode,
+        report=lambda left: news.report(left, "index"),
+    )
+
+
 def _watching(parts: ProcessParts, mode: StoredMode, instance: str) -> AbstractContextManager[None]:
     """Look, while the block runs, at queues that are re-sent to or not read, where wanted."""
     config, options, metrics = parts.config, parts.config.outcomes, parts.metrics
@@ -59,15 +81,7 @@ def _watching(parts: ProcessParts, mode: StoredMode, instance: str) -> AbstractC
     # Why another: it is called in a thread of its own.
     find_intake = Discovery(parts.rules.classic, is_silent=True).find
     named = named_queues(config.intake.queues)
-    in_place = InPlaceIndex(
-        named=named,
-        find_intake=find_intake,
-        make_judge=mode.make_judge,
-        clock=parts.clock,
-        interval_s=config.observe.interval_s,
-        max_messages=config.observe.max_messages,
-        mode=parts.mode,
-    )
+    in_place = _index(parts, mode.make_judge, mode.left_behind)
     return Watching(
         open_schedule=parts.open_schedule,
         brokers=parts.links,
@@ -166,17 +180,6 @@ def _beside(
     """Run the workers on the schedule beside the service, each with its own connection."""
     config, clock = parts.config, parts.clock
     retention = load_retention(config)
-    housekeeping = Housekeeping(
-        open_schedule=parts.open_schedule,
-        clock=clock,
-        metrics=parts.metrics,
-        keep_ms=config.history.keep_days * 86_400_000,
-        max_events=config.history.max_events,
-        retention=retention,
-        folder=store_folder(config),
-        rules_change=parts.rules.change_of(instance),
-        learn=mode.death_groups.learn,
-    )
     operating = Operating(
         open_schedule=parts.open_schedule,
         clock=clock,
@@ -186,9 +189,60 @@ def _beside(
         metrics=parts.metrics,
     )
     with _takeover(parts, mode), operating.worker, journaling, _watching(parts, mode, instance):
-        housekeeping.plan(service.service_clock)
+        _housekeeping(parts, instance, mode.death_groups, retention).plan(service.service_clock)
         service.service_clock.every(LOOK_S, "mode", partial(parts.mode.follow, service.renew))
+        service.service_clock.every(
+            LOOK_S, "manual", lambda: parts.metrics.set_manual(is_any=parts.mode.now.is_any)
+        )
         yield
+
+
+def _housekeeping(
+    parts: ProcessParts, instance: str, death_groups: DeathGroups, retention: Retention | None
+) -> Housekeeping:
+    config = parts.config
+    return Housekeeping(
+        open_schedule=parts.open_schedule,
+        clock=parts.clock,
+        metrics=parts.metrics,
+        keep_ms=config.history.keep_days * 86_400_000,
+        max_events=config.history.max_events,
+        retention=retention,
+        folder=store_folder(config),
+        rules_change=parts.rules.change_of(instance),
+        learn=death_groups.learn,
+    )
+
+
+def run_observing(config: Config) -> None:
+    """Look until SIGTERM or SIGINT, and take and send nothing; raises as `run_service`."""
+    clock = SystemClock()
+    parts = ProcessParts(config, clock, clock, no_crash, needs_token=False)
+    parts.mode = LiveMode(Manual(is_all=True))
+    parts.metrics.set_manual(is_any=True)
+    schedule = open_schedule(config, clock, for_service=True)
+    try:
+        instance = schedule.state().instance
+        keep_start(schedule, parts.rules.mark(ServiceMarkKind.OBSERVE, instance, clock.now_ms()))
+        death_groups = DeathGroups(load_grouping(config), no_note)
+        observer = Observer(
+            make_link=parts.links.make,
+            open_schedule=parts.open_schedule,
+            index=_index(
+                parts,
+                parts.rules.judges(parts.chance, Readers(death_group=death_groups.of_delivery)),
+                LeftBehindNews(parts.health.left_behind),
+            ),
+            clock=clock,
+            attempts=parts.attempts,
+            health=parts.health,
+        )
+        with parts.serving(parts.open_schedule) as address, stopping(observer.stop):
+            _housekeeping(parts, instance, death_groups, None).plan(observer.service_clock)
+            log.info("started", version=__version__, http=address, mode="observe")
+            observer.run()
+    finally:
+        schedule.close()
 
 
 def _takeover(parts: ProcessParts, mode: StoredMode) -> AbstractContextManager[None]:

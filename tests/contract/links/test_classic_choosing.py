@@ -91,7 +91,7 @@ def kept(harness: ClassicHarness, message: bytes) -> WireMessage:
 
 
 def browsed(client: OpenWireHarness, name: str) -> list[bytes]:
-    return client._consumers.browse(queue(name), ALL)
+    return [message for _, message in client._consumers.browse(queue(name), ALL)]
 
 
 def open_with_token(harness: ClassicHarness) -> TakeSession:

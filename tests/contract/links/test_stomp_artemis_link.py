@@ -502,7 +502,7 @@ def test_it_asks_the_broker_and_leaves_nothing_behind(
     [settings] = asked.address_settings([f"{harness.prefix}.orders"])
     assert settings["deadLetterAddress"] == harness.dead_letter_queue
     with pytest.raises(BrokerRefused, match="artemis://"):
-        link.browse(harness.intake(), 1)
+        list(link.browse(harness.intake(), 1))
     link.close()
     eventually(
         lambda: (

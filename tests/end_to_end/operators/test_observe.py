@@ -11,10 +11,9 @@ from amqsidecar.brokers.artemis.management import ManagementQuestion
 from amqsidecar.brokers.openwire.look import OpenWireQueueWatch
 from amqsidecar.clock import SystemClock
 from amqsidecar.model.destination import queue
-from amqsidecar.model.event import Discarded, Exhausted, Held, Parked, Received, Scheduled
+from amqsidecar.model.event import Discarded, Exhausted, Parked, Received, Scheduled
 from amqsidecar.model.schedule import first_redelivery_id
 from amqsidecar.stores.sqlite.store import SqliteStore
-from amqsidecar.telemetry.logs import cut
 from support.brokers.broker_xml import artemis_xml, classic_xml
 from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
 from support.jms.peer import JmsPeer
@@ -23,13 +22,11 @@ from support.links.openwire import OpenWireHarness
 from support.sidecar.process import SidecarProcess
 from support.versions import CLASSIC_6
 from support.waiting import eventually
+from support.web.client import web_client
 
 pytestmark = pytest.mark.broker
 
 ONE_HOUR_MS = 3_600_000
-Decisions = Mapping[str, tuple[Any, ...]]
-"""By message id: action, where to, redelivery count, delay, rule or reason."""
-
 # Why: where an entry acts on a queue, a browse of it ends at 400 (maxBrowsePageSize).
 STRATEGY = """
     <policyEntry queue="ActiveMQ.DLQ"/>
@@ -54,74 +51,48 @@ RULES = f"""
 
 
 class Observer(SidecarProcess):
-    """`amqsidecar run --observe`, with a store that can't be opened and a line for each message."""
+    """`amqsidecar run --observe`, with a store of its own."""
 
     def __init__(self, folder: Path, broker_url: str, *, sets: Sequence[str] = (), **options: Any):
         folder.mkdir()
-        super().__init__(
-            folder,
-            broker_url,
-            sets=[
-                "store.url=sqlite:///nowhere/at/all.db",
-                "observe.interval_s=1",
-                "observe.max_log_lines=100000",
-                *sets,
-            ],
-            flags=["--observe"],
-            **options,
-        )
-        self.options = [
-            one for one in self.options if one.startswith("store.url=sqlite:///nowh")
-        ] + [one for one in self.options if not one.startswith("store.url=")]
+        sets = ["observe.interval_s=1", *sets]
+        super().__init__(folder, broker_url, sets=sets, flags=["--observe"], **options)
 
-    def seen(self) -> int:
-        return int(self.metric("amqsidecar_observed_total"))
-
-    def decisions(self) -> Decisions:
-        """Return what it said, checking that it said each thing once."""
-        lines = [one for one in self.log_lines() if one["event"].startswith("would_")]
-        found = {
-            one["message_id"]: (
-                one["event"].removeprefix("would_"),
-                one.get("destination", one["origin"]),
-                one.get("redelivery_count"),
-                one.get("delay_ms"),
-                one.get("rule", one.get("reason")),
-            )
-            for one in lines
-        }
-        assert len(found) == len(lines)
+    def decisions(self) -> Mapping[str, str]:
+        """Return what the rules would do, by message id; each message has one row."""
+        rows = self.json_command("list", "--limit", "2000")["rows"]
+        found = {one["message_id"]: one["rule"].removeprefix("manual; the rules ") for one in rows}
+        assert len(found) == len(rows)
         return found
 
-    def summary(self) -> dict[str, Any]:
-        return [one for one in self.log_lines() if one["event"] == "observed"][-1]
+    def wait_for(self, count: int) -> Mapping[str, str]:
+        """Wait until it has found so many messages; return the decisions."""
+        return eventually(
+            lambda: len(found := self.decisions()) == count and found,
+            what=f"{count} are found",
+            last=lambda _: f"{len(self.decisions())}\n{self.log()[-3000:]}",
+        )
 
 
-def decisions_of(sidecar: SidecarProcess, count: int) -> Decisions:
-    """Return what a sidecar decided about its first `count` dead letters, from its history."""
+def done_by(sidecar: SidecarProcess, count: int) -> Mapping[str, str]:
+    """Return what a sidecar did with its first `count` dead letters, in an observer's words."""
     store = SqliteStore(sidecar.folder / "schedule.db", clock=SystemClock())
     uid = store.open().uid
-    found: dict[str, tuple[Any, ...]] = {}
+    found = {}
     for number in range(1, count + 1):
         received, *events = store.history(first_redelivery_id(uid, number))
         assert isinstance(received, Received)
+        name = str(received.message_id)
         for event in events:
             match event:
                 case Scheduled():
-                    decision = ("redeliver", event.destination, event.redelivery_count)
-                    found[str(received.message_id)] = (*decision, event.delay_ms, cut(event.rule))
+                    found[name] = f"would redeliver it after {event.delay_ms} ms: {event.rule}"
                 case Exhausted():
-                    decided = ("dead_letter", event.destination, None, None, cut(event.rule))
-                    found[str(received.message_id)] = decided
+                    found[name] = f"would redeliver it no more: {event.rule}"
                 case Discarded():
-                    decided = ("discard", event.destination, None, None, cut(event.rule))
-                    found[str(received.message_id)] = decided
+                    found[name] = f"would discard it: {event.rule}"
                 case Parked():
-                    decided = ("park", event.destination, None, None, cut(event.reason))
-                    found[str(received.message_id)] = decided
-                case Held():
-                    decided = ("hold", event.destination, None, None, cut(event.reason))
-                    found[str(received.message_id)] = decided
+                    found[name] = f"would park it: {event.reason}"
                 case _:
                     pass
     store.close()
@@ -177,7 +148,7 @@ def let_die(peer: JmsPeer, destination: str, count: int) -> None:
     peer.fail(destination, messages=count, deliveries=1)
 
 
-def test_on_classic_it_says_what_run_does_beyond_what_a_browse_shows(
+def test_on_classic_it_says_what_run_does_beyond_what_a_browser_shows(
     classic: ClassicBroker, tmp_path: Path
 ) -> None:
     """More than 400 dead letters and new deaths; two observers and a sidecar beside each other."""
@@ -201,13 +172,12 @@ def test_on_classic_it_says_what_run_does_beyond_what_a_browse_shows(
         Observer(tmp_path / "one", url, policy=policy, sets=sets).start() as one,
         Observer(tmp_path / "two", url, policy=policy, sets=sets).start() as two,
     ):
-        eventually(lambda: one.seen() == two.seen() == 425, what="400 and 25 of their own")
+        assert one.wait_for(445) == two.wait_for(445)
         let_die(peer, "orders", 20)
         let_die(peer, "last", 5)
         let_die(peer, "own.new", 5)
-        eventually(lambda: one.seen() == two.seen() == 455, what="advisories report later deaths")
-        said = eventually(lambda: len(found := one.decisions()) == 455 and found)
-        assert eventually(lambda: len(found := two.decisions()) == 455 and found) == said
+        said = one.wait_for(475)
+        assert two.wait_for(475) == said
         after = eventually(lambda: len(found := peer.browse("ActiveMQ.DLQ")) == 400 and found)
         assert queue_names(classic) - names == {"own.new", "DLQ.own.new"}
         with SidecarProcess(tmp_path, classic.openwire_url, policy=policy, sets=sets) as sidecar:
@@ -215,68 +185,55 @@ def test_on_classic_it_says_what_run_does_beyond_what_a_browse_shows(
             taken = "amqsidecar_dead_letters_received_total"
             eventually(lambda: sidecar.metric(taken) == 475, what="all are taken")
             assert sidecar.stop() == 0
+        eventually(lambda: not one.decisions(), what="what the sidecar took is forgotten")
         assert one.stop() == two.stop() == 0
 
     assert [(item.message_id, item.headers, item.delivery_count) for item in after] == [
         (item.message_id, item.headers, item.delivery_count) for item in before
     ]
-    done = decisions_of(sidecar, 475)
-    # Why of both: while the sidecar takes what a look showed, a look may show some of the others.
-    for observer in (one, two):
-        found = observer.decisions()
-        assert {name: done[name] for name in found} == found
-        assert found.items() >= said.items()
-        assert f"of {len(found)} " in observer.summary()["meaning"]
-    kinds = [decision[0] for decision in said.values()]
-    assert {kind: kinds.count(kind) for kind in set(kinds)}["park"] == 1
-    assert set(kinds) == {"redeliver", "dead_letter", "discard", "park"}
-    assert one.summary()["destinations"]["queue://orders"] == {
-        "redeliver": kinds.count("redeliver") - 25
-    }
-    [warning] = [line for line in one.log_lines() if line["event"] == "sees_in_part"]
-    assert "first 400" in warning["meaning"]
+    assert said == done_by(sidecar, 475)
+
+
+def post_retry(observer: Observer, count: int) -> str:
+    """Request a retry of all messages over the API; return the refusal."""
+    started = next(one for one in observer.log_lines() if one["event"] == "started")
+    with web_client(f"http://{started['http']}") as client:
+        headers = {"X-CSRF-Token": client.get("/api/v1/session").json()["csrf"]}
+        asked = {"action": "retry", "filter": {}, "everything": True, "expected": count}
+        answer = client.post("/api/v1/operations", json=asked, headers=headers)
+    assert answer.status_code >= 400
+    return str(answer.text)
 
 
 def test_on_classic_it_says_which_right_is_missing(classic: ClassicBroker, tmp_path: Path) -> None:
-    """Without advisories a browse alone is left, without the right to read it ends with code 69."""
+    """Without advisories it browses as well; without the right to read it ends with code 69."""
     name = "own.rights"
     let_die(JmsPeer.of(classic, "openwire"), name, 3)
-    sets = [f"intake.queues=DLQ.{name}", "intake.backlog_threshold=2"]
+    sets = [f"intake.queues=DLQ.{name}"]
     with Observer(tmp_path / "deaf", url_of(classic, "deaf"), sets=sets).start() as deaf:
-        eventually(lambda: len(deaf.decisions()) == 3, what="it says what it would do")
-        assert {decision[0] for decision in deaf.decisions().values()} == {"hold"}
+        deaf.wait_for(3)
         let_die(JmsPeer.of(classic, "openwire"), name, 2)
-        eventually(lambda: len(deaf.decisions()) == 5, what="the next look sees them")
-        kinds = [decision[0] for decision in deaf.decisions().values()]
-        assert sorted(kinds) == ["hold"] * 3 + ["redeliver"] * 2
-        [told] = [one for one in deaf.log_lines() if one["event"] == "deaths_not_heard"]
-        assert "not authorized to read from: topic://ActiveMQ.Advisory" in told["meaning"]
-        assert "topic ActiveMQ.Advisory.>" in told["meaning"]
+        deaf.wait_for(5)
+        # What a person may do is shown, and refused with the rights that it needs.
+        status, page = deaf.get("/messages")
+        assert status == 200
+        assert "retry" in page.lower()
+        by_command = deaf.try_command("retry", "--all", "--yes")
+        assert by_command.returncode != 0
+        for refused in (by_command.stderr, post_retry(deaf, 5)):
+            assert "this sidecar only observes" in refused
+            assert "Classic: write" in refused
         assert deaf.stop() == 0
-    stranger = Observer(tmp_path / "stranger", url_of(classic, "stranger"), sets=sets)
+    assert len(JmsPeer.of(classic, "openwire").browse(f"DLQ.{name}", count=5)) == 5
+    # The same store goes on in manual mode, as a user with these rights.
+    sets += ["redelivery.mode=manual", "observe.interval_s=1"]
+    with SidecarProcess(deaf.folder, classic.openwire_url, sets=sets) as manual:
+        manual.start()
+        manual.run_command("retry", "--all", "--yes")
+        assert len(JmsPeer.of(classic, "openwire").consume(name, count=5)) == 5
+    stranger = Observer(tmp_path / "stranger", url_of(classic, "stranger"), sets=sets[:1])
     said = stranger.run_refused(expect=69)
     assert f"not authorized to read from: queue://DLQ.{name}" in said
-
-
-def test_a_look_at_large_messages_takes_bounded_memory(
-    classic: ClassicBroker, unique: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It ends with what it has, and the connection goes on; all queues together hold no more."""
-    harness = OpenWireHarness(classic, unique)
-    for number in range(3):
-        harness.put_dead_letters(f"{unique}.{number}", 10, size_bytes=3_000_000)
-    link = harness.make_link("looks").look()
-    for _ in range(2):
-        seen = link.browse(harness.intake(), 1000)
-        assert 20 < len(seen) < 30
-        assert sum(len(one.message) for one in seen) < 70_000_000
-    monkeypatch.setattr("amqsidecar.brokers.openwire.look._BROWSED_BYTES_MAX", 10_000_000)
-    told = link.browse(harness.intake(), 1000)
-    assert sum(len(one.message) for one in told) < 10_000_000
-    assert [one.provenance for one in told] == [one.provenance for one in seen]
-    link.close()
-    harness.drain_raw(harness.dead_letter_queue)
-    harness.close()
 
 
 # Artemis over AMQP
@@ -322,8 +279,8 @@ def test_on_artemis_it_says_what_run_does(artemis: Broker, tmp_path: Path, uniqu
         Observer(tmp_path / "one", artemis.amqp_url, sets=sets).start() as one,
         Observer(tmp_path / "two", artemis.amqp_url, sets=sets).start() as two,
     ):
-        eventually(lambda: one.seen() == two.seen() == 38, what="all are seen")
-        looks = one.log_lines()
+        said = one.wait_for(38)
+        assert two.wait_for(38) == said
         assert listed(harness) == before
         with SidecarProcess(tmp_path, artemis.amqp_url, sets=sets) as sidecar:
             sidecar.start()
@@ -335,20 +292,10 @@ def test_on_artemis_it_says_what_run_does(artemis: Broker, tmp_path: Path, uniqu
             assert sidecar.stop() == 0
         assert one.stop() == two.stop() == 0
 
-    said = one.decisions()
-    assert looks
-    assert said == two.decisions()
-    assert said[stuck.message_id][0] == "redeliver"
-    decided = decisions_of(sidecar, 29)
-    assert len(said) == len(decided) + left
-    said = {one: decision for one, decision in said.items() if one in decided}
-    assert said == decided
-    kinds = [decision[0] for decision in said.values()]
-    assert {kind: kinds.count(kind) for kind in set(kinds)} == {
-        "redeliver": 14,
-        "dead_letter": 14,
-        "park": 1,
-    }
+    assert said[stuck.message_id].startswith("would redeliver it after")
+    done = done_by(sidecar, 29)
+    assert len(said) == len(done) + left
+    assert {name: said[name] for name in done} == done
     harness.close()
 
 
@@ -415,13 +362,12 @@ def test_on_artemis_the_right_to_browse_is_enough(tmp_path: Path) -> None:
             Observer(tmp_path / "viewer", url_of(broker, "viewer"), **options).start() as viewer,
             Observer(tmp_path / "lister", url_of(broker, "lister"), **options).start() as lister,
         ):
-            eventually(lambda: viewer.seen() == 3 and lister.seen() == 5, what="all are seen")
+            seen, all_seen = viewer.wait_for(3), lister.wait_for(5)
             assert listed(harness) == before
             assert viewer.stop() == lister.stop() == 0
-        seen, all_seen = viewer.decisions(), lister.decisions()
         assert {key: all_seen[key] for key in seen} == seen
-        assert {decision[:4] for decision in all_seen.values()} == {
-            ("redeliver", f"queue://{name}", 1, 1000)
+        assert {one.partition(":")[0] for one in all_seen.values()} == {
+            "would redeliver it after 1000 ms"
         }
         [left] = [one for one in viewer.log_lines() if one["event"] == "left_behind"]
         assert "Core and OpenWire clients" in left["meaning"]
@@ -446,10 +392,10 @@ def test_over_the_other_wires_of_classic_it_sees_what_a_browse_shows(
     url = f"{wire}://observer:observer@127.0.0.1:{port}"
     with Observer(tmp_path / "one", url, policy=policy, sets=sets).start() as one:
         let_die(peer, name, 2)
-        eventually(lambda: one.seen() == 5, what="the next look sees them")
+        said = one.wait_for(5)
         assert one.stop() == 0
-    assert {decision[:4] for decision in one.decisions().values()} == {
-        ("redeliver", f"queue://{name}", 1, 2 * ONE_HOUR_MS)
+    assert {each.partition(":")[0] for each in said.values()} == {
+        f"would redeliver it after {2 * ONE_HOUR_MS} ms"
     }
     lying = eventually(lambda: len(found := peer.browse(f"DLQ.{name}")) == 5 and found)
-    assert list(one.decisions()) == [each.message_id for each in lying]
+    assert list(said) == [each.message_id for each in lying]

@@ -125,13 +125,18 @@ def test_an_observer_says_that_it_would_keep_it(broker: ArtemisBroker, tmp_path:
     options: dict[str, Any] = {"policy": policy, "sets": sets, "flags": ["--observe"]}
     with SidecarProcess(tmp_path, broker.core_url, **options) as sidecar:
         sidecar.start()
-        said = eventually(
-            lambda: [one for one in sidecar.log_lines() if one.get("origin") == "queue://w.seen"],
+        rows = eventually(
+            lambda: [
+                one
+                for one in sidecar.json_command("list")["rows"]
+                if one["destination"] == "queue://w.seen"
+            ],
             what="it says what it would do",
         )
         assert sidecar.stop() == 0
-    assert {one["event"] for one in said} == {"would_dead_letter"}
-    assert {one["destination"] for one in said} == {"queue://DLQ.exhausted"}
+    assert {one["rule"].partition(":")[0] for one in rows} == {
+        "manual; the rules would redeliver it no more"
+    }
     assert len(peer.browse("DLQ")) == before + 2
 
 

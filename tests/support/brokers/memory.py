@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NoReturn, Self
 
 from amqsidecar.broker import BrokerDescription, BrokerKind, Delivery, Features, IntakeQueue, Resend
@@ -610,7 +611,7 @@ class MemoryLink:
     def count(self, intake: IntakeQueue, at_most: int) -> int:
         return min(at_most, self.broker.count(intake.destination.name))
 
-    def browse(self, intake: IntakeQueue, at_most: int) -> list[Delivery]:
+    def browse(self, intake: IntakeQueue, at_most: int) -> Iterator[Delivery]:
         self._check_open()
         name = intake.destination.name
         held = [
@@ -625,7 +626,9 @@ class MemoryLink:
             if message.encoding == self.encoding
         ]
         ids = intake.redelivery_ids
-        return [one for one in found if not ids or one.provenance.redelivery_id in ids][:at_most]
+        return islice(
+            (one for one in found if not ids or one.provenance.redelivery_id in ids), at_most
+        )
 
     def _take_step(self, name: str) -> None:
         self.step(name)

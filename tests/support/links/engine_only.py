@@ -1,6 +1,6 @@
 """Base of fake sessions in tests of an engine alone."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NoReturn
 
 from amqsidecar.broker import BrokerDescription, Delivery, Features, IntakeQueue
@@ -31,7 +31,7 @@ class EngineOnlySession:
     def count(self, queue: IntakeQueue, at_most: int) -> int:
         self._fail()
 
-    def browse(self, queue: IntakeQueue, at_most: int) -> list[Delivery]:
+    def browse(self, queue: IntakeQueue, at_most: int) -> Iterator[Delivery]:
         self._fail()
 
     def left_behind(self) -> tuple[LeftBehind, ...]:

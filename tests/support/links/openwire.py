@@ -144,7 +144,7 @@ class ClassicHarness(LinkHarness):
 
     def depth(self, queue_name: str) -> int:
         """Return how many messages a queue holds, handed out ones too; 400 = at least 400."""
-        return len(self._consumers.browse(queue(queue_name), 400))
+        return sum(1 for _ in self._consumers.browse(queue(queue_name), 400))
 
     def exists(self, queue_name: str) -> bool:
         watch = OpenWireQueueWatch(self._consumers, ".exhausted")

@@ -78,7 +78,7 @@ def test_metrics_and_health_alone_need_no_way_in(tmp_path: Path) -> None:
     assert {found[place] for place in ("/", "/login", "/api/v1/status")} == {404}
 
 
-def test_an_observing_sidecar_has_no_schedule_to_show(tmp_path: Path) -> None:
+def test_a_sidecar_whose_broker_keeps_the_schedule_has_none_to_show(tmp_path: Path) -> None:
     found = statuses(tmp_path, [], has_store=False)
     assert (found["/"], found["/api/v1/status"], found["/metrics"]) == (404, 404, 200)
 

@@ -55,12 +55,12 @@ class Link(MemoryLink):
         depth = self.brokers.depth
         return {one: Counters(depth=depth, acknowledged=7, removed=0) for one in destinations}
 
-    def browse(self, queue: IntakeQueue, at_most: int) -> list[Delivery]:
+    def browse(self, queue: IntakeQueue, at_most: int) -> Iterator[Delivery]:
         self.brokers.browsed += 1
-        return [
+        return (
             Delivery(None, queue.destination, b"", Provenance(redelivery_id=one or None), "test")
             for one in self.brokers.lying
-        ]
+        )
 
 
 class Clock(SystemClock):

@@ -6,7 +6,6 @@ from amqsidecar.brokers.amqp.connection import AmqpConnection
 from amqsidecar.brokers.amqp.links import Receiver
 from amqsidecar.errors import BrokerRefused, LinkLost
 
-_BYTES_MAX = 64 * 1024 * 1024
 _PAGE_BYTES_MAX = 16 * 1024 * 1024
 _FIRST_ASKED = 10
 _ASKED_MAX = 200
@@ -27,13 +26,13 @@ class Browser:
 
     def look(
         self, address: str, at_most: int, selector: str = "", capability: str | None = None
-    ) -> list[bytes]:
+    ) -> Iterator[bytes]:
         """Return the messages of a queue, or of all queues of a wildcard, from the head of each.
 
         Args:
             address: of the queue; on Classic one that does not exist is made, a wildcard makes
                 none.
-            at_most: messages; many bytes end the look earlier.
+            at_most: messages.
             selector: which messages; "" = all.
             capability: of the source.
 
@@ -41,24 +40,6 @@ class Browser:
             BrokerRefused: the user may not browse it.
             LinkLost: the connection is gone, or the broker does not answer.
         """
-        found: list[bytes] = []
-        for arrived in self._pages(address, at_most, selector, capability):
-            found += arrived
-            if sum(map(len, found)) >= _BYTES_MAX:
-                break
-        return found
-
-    def count(self, address: str, at_most: int, selector: str = "") -> int:
-        """Return how many messages a browse would find without its limit of bytes.
-
-        Raises:
-            As `look`.
-        """
-        return sum(map(len, self._pages(address, at_most, selector)))
-
-    def _pages(
-        self, address: str, at_most: int, selector: str, capability: str | None = None
-    ) -> Iterator[list[bytes]]:
         self._number += 1
         receiver = Receiver(
             self.connection,
@@ -75,7 +56,7 @@ class Browser:
             while left > 0:
                 asked = min(asked, left)
                 arrived = self._next(receiver, asked)
-                yield arrived[:left]
+                yield from arrived[:left]
                 left -= len(arrived)
                 if len(arrived) < asked:
                     break
@@ -83,6 +64,14 @@ class Browser:
                 asked = max(1, min(_ASKED_MAX, _PAGE_BYTES_MAX // largest_bytes))
         finally:
             receiver.end()
+
+    def count(self, address: str, at_most: int, selector: str = "") -> int:
+        """Return how many messages a browse finds.
+
+        Raises:
+            As `look`.
+        """
+        return sum(1 for _ in self.look(address, at_most, selector))
 
     def _next(self, receiver: Receiver, asked: int) -> list[bytes]:
         timeout_s = self.connection.timeout_s

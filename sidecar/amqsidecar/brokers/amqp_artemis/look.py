@@ -1,5 +1,6 @@
 """What a link to Artemis over AMQP can do that was opened only to look."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -153,10 +154,10 @@ class AmqpArtemisLook(ArtemisSession):
 
     def _browse_count(self, queue: IntakeQueue, at_most: int) -> int:
         # Why: a link that only looks must not make copies (see `_browse_in_part`).
-        return len(self.browse(queue, at_most))
+        return sum(1 for _ in self.browse(queue, at_most))
 
     @override
-    def _browse_in_part(self, queue: IntakeQueue, at_most: int) -> list[Delivery]:
+    def _browse_in_part(self, queue: IntakeQueue, at_most: int) -> Iterator[Delivery]:
         # Quirk (Artemis 2.44): a browse over AMQP is not harmless. A message that the broker can't
         # convert to AMQP (a StreamMessage with bytes, made by a Core or OpenWire client) stays in
         # its queue, and a copy of it goes to the dead-letter address: one more at each look. So
@@ -173,16 +174,9 @@ class AmqpArtemisLook(ArtemisSession):
         browsable = MADE_BY_AMQP if self._is_own_only else BROWSABLE
         selector = both(of_redelivery_ids(queue.redelivery_ids), browsable)
         read_origin = self._routes.read_origin
-        return [
-            Delivery(
-                None,
-                queue.destination,
-                message,
-                read_provenance(message, queue, read_origin=read_origin),
-                ENCODING,
-            )
-            for message in self._browser.look(name, at_most, selector, "queue")
-        ]
+        for message in self._browser.look(name, at_most, selector, "queue"):
+            provenance = read_provenance(message, queue, read_origin=read_origin)
+            yield Delivery(None, queue.destination, message, provenance, ENCODING)
 
     def trials(self) -> AmqpArtemisTrials:
         """Return what tries the user's rights over this connection."""

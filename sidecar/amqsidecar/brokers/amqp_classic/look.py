@@ -4,7 +4,7 @@ Source: ActiveMQ Classic, StatisticsBroker.send.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -58,7 +58,7 @@ from amqsidecar.model.provenance import Provenance
 from amqsidecar.model.sidecar_names import PROPERTY_RULES_DIGEST
 from amqsidecar.trials import TrialFeatures
 
-Browse = Callable[[IntakeQueue, int], list[Delivery]]
+Browse = Callable[[IntakeQueue, int], Iterator[Delivery]]
 
 
 class AmqpClassicTrials:
@@ -145,7 +145,7 @@ class AmqpClassicTrials:
 
     def _seen(self, queue: IntakeQueue) -> list[Delivery]:
         try:
-            return self._browse(queue, COUNT_MAX)
+            return list(self._browse(queue, COUNT_MAX))
         except BrokerRefused as refused:
             raise BrokerRefused(
                 f"{refused} (doctor looks by that wildcard, so as to make no queue; a run does not)"
@@ -248,8 +248,8 @@ def _read(message: bytes) -> StatisticsReply | None:
     return {str(name): value for name, value in zip(values[::2], values[1::2], strict=True)}
 
 
-# Bound: of all queues that a wildcard matches; of one queue the broker shows 400.
-_WILDCARD_MAX = 20_000
+# Bound: of all queues that a wildcard matches.
+_BROWSED_MAX = 2_000_000
 
 
 _CREATION_TIME = 9
@@ -370,24 +370,26 @@ class AmqpClassicLook(ClassicSession):
 
     def count(self, queue: IntakeQueue, at_most: int) -> int:
         """Return how many messages wait; a browser ends at `maxBrowsePageSize`, 400 by default."""
-        return len(self.browse(queue, min(at_most, COUNT_MAX)))
+        return sum(1 for _ in self.browse(queue, min(at_most, COUNT_MAX)))
 
-    def browse(self, queue: IntakeQueue, at_most: int) -> list[Delivery]:
+    def browse(self, queue: IntakeQueue, at_most: int) -> Iterator[Delivery]:
         """Return the messages of a dead-letter queue in order; they stay there unchanged."""
         self._connection.check()
         asked = queue.destination
         # Why: a browser makes the queue that it names, but none that its wildcard matches; this
         # wildcard matches the queue itself, and those below it.
         pattern = asked.name if is_wildcard(asked.name) else f"{asked.name}.>"
-        deliveries: dict[Destination, list[Delivery]] = {}
-        limit = _WILDCARD_MAX if pattern == asked.name else COUNT_MAX
+        is_one = pattern != asked.name
+        shown: Counter[Destination] = Counter()
         chosen = of_redelivery_ids(queue.redelivery_ids)
-        for message in self._browser.look(f"queue://{pattern}", limit, chosen):
+        for message in self._browser.look(f"queue://{pattern}", _BROWSED_MAX, chosen):
             delivery = self._delivery(message, queue, pattern)
-            deliveries.setdefault(delivery.source, []).append(delivery)
-        if pattern != asked.name:
-            return deliveries.get(asked, [])[:at_most]
-        return [one for found in deliveries.values() for one in found[:at_most]]
+            source = delivery.source
+            if shown[source] < at_most and not (is_one and source != asked):
+                shown[source] += 1
+                yield delivery
+            if is_one and shown[asked] >= at_most:
+                return
 
     def _delivery(self, message: bytes, queue: IntakeQueue, pattern: str) -> Delivery:
         """Return a message that a wildcard browser showed, with its queue where it names it.

@@ -188,9 +188,8 @@ class ClassicWatch:
         unnamed_max = 0
         for _ in range(_LOOKS_MAX):
             known = len(told_of.excluded)
-            found = self._browser.look(
-                str(wildcard), at_most, _other_than(told_of.excluded, self._final_suffix)
-            )
+            others = _other_than(told_of.excluded, self._final_suffix)
+            found = list(self._browser.look(str(wildcard), at_most, others))
             unnamed = sum(not self._learn(_destination_of(one), told_of) for one in found)
             unnamed_max = max(unnamed_max, unnamed)
             if len(told_of.excluded) > known:
@@ -250,7 +249,7 @@ class ClassicWatch:
             return False
         selector = f"JMSDestination IN ({quoted(str(dead_letter_queue))}, {quoted(str(origin))})"
         # Why: a wildcard makes no queue; this one matches the queue itself and those below it.
-        return bool(self._browser.look(f"{dead_letter_queue}.>", 1, selector))
+        return any(self._browser.look(f"{dead_letter_queue}.>", 1, selector))
 
     def _add(self, dead_letter_queue: Destination, origin: Destination) -> None:
         if dead_letter_queue not in self.members:

@@ -5,7 +5,7 @@ Why not a browse: see `brokers/amqp_artemis/look.py`.
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from amqsidecar.broker import Delivery, IntakeQueue
 from amqsidecar.brokers.artemis.management import ArtemisQuestions, ManagementQuestion, of_queue
@@ -28,8 +28,8 @@ from amqsidecar.model.sidecar_names import (
     PROPERTY_REDELIVERY_ID,
 )
 
-# Bound: the broker lists a whole queue at once, several hundred bytes for each message.
-_LISTED_MAX = 10_000
+LISTED_MAX: Final = 10_000
+"""Longer queues are browsed: a list comes at once, several hundred bytes for each message."""
 
 
 def list_messages(
@@ -43,9 +43,8 @@ def list_messages(
 
     Quirk (Artemis): a list ends after `management-browse-page-size` messages, 200 by default.
     """
-    limit = max(at_most, _LISTED_MAX)
-    count = management.count(queue.destination, limit + 1)
-    if count is None or count > limit:
+    count = management.count(queue.destination, LISTED_MAX + 1)
+    if count is None or count > LISTED_MAX:
         return None
     if not count:
         return []

@@ -1,13 +1,13 @@
 """The part of an Artemis session that asks the management, over any wire."""
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from amqsidecar.broker import BrokerDescription, Delivery, Features, IntakeQueue, Resend
 from amqsidecar.brokers.artemis.left_behind import StuckMessages
 from amqsidecar.brokers.artemis.link_settings import ArtemisLinkSettings
-from amqsidecar.brokers.artemis.listing import list_messages
+from amqsidecar.brokers.artemis.listing import LISTED_MAX, list_messages
 from amqsidecar.brokers.artemis.management import (
     ArtemisQuestions,
     AskedAhead,
@@ -198,7 +198,7 @@ class ArtemisSession:
         """Return messages that the broker has handed to no consumer, from the second call on."""
         return self._stuck.look(self.queues_read())
 
-    def browse(self, queue: IntakeQueue, at_most: int) -> list[Delivery]:
+    def browse(self, queue: IntakeQueue, at_most: int) -> Iterator[Delivery]:
         """Return a dead-letter queue's messages: listed without bodies, or browsed in part.
 
         `left_behind` reports what a wire does not browse.
@@ -210,15 +210,16 @@ class ArtemisSession:
             listed = list_messages(management, queue, at_most, routes.read_origin, encoding)
             if listed is not None:
                 self._seen_in_part.pop(queue, None)
-                return listed
+                yield from listed
+                return
             why = management.why_unusable or (
                 "the broker does not list them all: management-browse-page-size of the address is "
-                f"smaller, or they are more than {at_most}"
+                f"smaller, or they are more than {LISTED_MAX}"
             )
             self._seen_in_part[queue] = why
-        return self._browse_in_part(queue, at_most)
+        yield from self._browse_in_part(queue, at_most)
 
-    def _browse_in_part(self, queue: IntakeQueue, at_most: int) -> list[Delivery]:
+    def _browse_in_part(self, queue: IntakeQueue, at_most: int) -> Iterator[Delivery]:
         """Return the messages that the wire can browse."""
         raise NotImplementedError
 

@@ -1,6 +1,6 @@
 """Looking at one Artemis over two wires."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from amqsidecar.broker import BrokerDescription, Delivery, Features, IntakeQueue, Resend
 from amqsidecar.brokers.artemis.left_behind import STUCK
@@ -81,13 +81,16 @@ class PairLook:
     def count(self, queue: IntakeQueue, at_most: int) -> int:
         return self._look_first.count(queue, at_most)
 
-    def browse(self, queue: IntakeQueue, at_most: int) -> list[Delivery]:
+    def browse(self, queue: IntakeQueue, at_most: int) -> Iterator[Delivery]:
         """Return the messages in a dead-letter queue, those that the first wire reads first."""
-        found = self._look_first.browse(queue, at_most)
-        # Why look at bodies: a list without them already holds the messages of both wires.
-        if len(found) < at_most and all(one.message for one in found):
-            found += self._look_second.browse(queue, at_most - len(found))
-        return found
+        left, is_listed = at_most, False
+        for one in self._look_first.browse(queue, at_most):
+            left -= 1
+            # Why look at bodies: a list without them already holds the messages of both wires.
+            is_listed = is_listed or not one.message
+            yield one
+        if left and not is_listed:
+            yield from self._look_second.browse(queue, left)
 
     def left_behind(self) -> tuple[LeftBehind, ...]:
         """Return what neither wire takes, and why."""

@@ -126,7 +126,6 @@ class CoreArtemisSettings(ArtemisLinkSettings):
     why_amqp_left: Callable[[], str] = why_left_by_core
 
 
-_BYTES_MAX = 64 * 1024 * 1024
 _WINDOW_BYTES = 1 << 20
 
 
@@ -212,7 +211,7 @@ class CoreArtemisLook(ArtemisSession):
         return min(answer.message_count, at_most) if answer.exists else 0
 
     @override
-    def _browse_in_part(self, queue: IntakeQueue, at_most: int) -> list[Delivery]:
+    def _browse_in_part(self, queue: IntakeQueue, at_most: int) -> Iterator[Delivery]:
         # Why in part: the broker would convert what an AMQP client has made. A message that is too
         # large to be taken is left out, and a missing queue is empty.
         session, timeout_s = self._service, self._timeout_s
@@ -224,12 +223,11 @@ class CoreArtemisLook(ArtemisSession):
             )
         except CoreRefused as refused:
             if refused.kind == QUEUE_MISSING:
-                return []
+                return
             raise BrokerRefused(
                 f"can't browse {name}: {refused}; allow the user to browse it"
             ) from refused
-        found: list[Delivery] = []
-        held_bytes = 0
+        left = at_most
         is_done, has_come = False, False
         session.force_delivery(browser)
         clock = session.wire.clock
@@ -246,15 +244,15 @@ class CoreArtemisLook(ArtemisSession):
                     has_come = True
                     if delivery.too_large_bytes:
                         continue
-                    encoded = encoded_of(delivery)
-                    if is_done or len(found) >= at_most or held_bytes > _BYTES_MAX:
+                    if is_done or left <= 0:
                         is_done = True
                         continue
                     provenance = read_provenance(
                         delivery.message, queue, read_origin=self._routes.read_origin
                     )
-                    found.append(Delivery(None, queue.destination, encoded, provenance, ENCODING))
-                    held_bytes += len(encoded)
+                    encoded = encoded_of(delivery)
+                    yield Delivery(None, queue.destination, encoded, provenance, ENCODING)
+                    left -= 1
                     deadline_s = clock.monotonic_s() + timeout_s
                 left_s = deadline_s - clock.monotonic_s()
                 if left_s <= 0:
@@ -262,8 +260,8 @@ class CoreArtemisLook(ArtemisSession):
                 if not is_done:
                     session.wire.wait(left_s)
         finally:
-            session.close_consumer(browser)
-        return found
+            with suppress(LinkLost, CoreRefused):
+                session.close_consumer(browser)
 
     def trials(self) -> CoreTrials:
         """Return what tries the user's rights over this connection."""

@@ -1,7 +1,7 @@
 """The consumers of one OpenWire connection, and their messages."""
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 
@@ -20,7 +20,7 @@ from amqsidecar.model.destination import Destination
 from amqsidecar.model.provenance import lying_id
 
 _BROWSE_TIMEOUT_S = 10.0
-_BROWSE_BYTES_MAX = 64 * 1024 * 1024
+_BROWSED_AHEAD = 1_024
 # Bound: bytes that the broker may have handed over ahead, estimated from mean sizes.
 _HELD_BYTES_MAX = 64 * 1024 * 1024
 
@@ -363,78 +363,54 @@ class OpenWireConsumers(ClassicConsumers):
             if consumer.is_leaving:
                 self._leave(consumer)
 
-    def count(self, destination: Destination, at_most: int) -> int:
-        """Return how many messages a queue holds, with those handed out, up to `at_most`.
-
-        Raises:
-            As `browse`.
-        """
-        return len(self.browse(destination, at_most, is_counting=True))
-
     def browse(
-        self,
-        destination: Destination,
-        at_most: int,
-        *,
-        is_counting: bool = False,
-        selector: str = "",
-    ) -> list[bytes]:
+        self, destination: Destination, at_most: int, selector: str = ""
+    ) -> Iterator[tuple[bytes, bytes]]:
         """Return the messages of a queue, handed out ones included, up to a number.
 
-        It ends early with the message that makes them more than `_BROWSE_BYTES_MAX` together.
+        Each comes with the field of the queue that it lies in.
 
         Args:
-            destination: the queue.
+            destination: a queue or a wildcard.
             at_most: messages.
-            is_counting: all messages are b"", so that no bytes end it.
             selector: of messages; "" = all.
 
         Raises:
             CommandRefused: the broker does not allow it.
             LinkLost: the browser did not end.
         """
-        found = self.look(destination, at_most, is_counting=is_counting, selector=selector)
-        return [message for _, message in found]
-
-    def look(
-        self,
-        destination: Destination,
-        at_most: int,
-        *,
-        is_counting: bool = False,
-        selector: str = "",
-    ) -> list[tuple[bytes, bytes]]:
-        """Return what `browse` returns, each message with the field of the queue that it lies in.
-
-        Args:
-            destination: a queue or a wildcard.
-            at_most: messages.
-            is_counting: as with `browse`.
-            selector: as with `browse`.
-
-        Raises:
-            As `browse`.
-        """
-        found: list[tuple[bytes, bytes | None]] = []
-        held_bytes = 0
-
-        def take(_consumer: OpenWireConsumer, field: bytes, message: bytes | None) -> None:
-            nonlocal held_bytes
-            if is_counting and message is not None:
-                message = b""
-            if held_bytes <= _BROWSE_BYTES_MAX:
-                found.append((field, message))
-                held_bytes += len(message or b"")
-
-        def is_done() -> bool:
-            is_full = len(found) >= at_most or held_bytes > _BROWSE_BYTES_MAX
-            return is_full or (bool(found) and found[-1][1] is None)
-
-        browser = self.add(destination, at_most, browser=True, take=take, selector=selector)
-        if not self.run_until(is_done, _BROWSE_TIMEOUT_S):
-            raise LinkLost(f"browsing {destination} did not end")
-        self._remove_browser(browser)
-        return [(field, message) for field, message in found[:at_most] if message is not None]
+        arrived: deque[tuple[bytes, bytes | None]] = deque()
+        sizes, ahead_max = MessageSizes(_HELD_BYTES_MAX), min(at_most, _BROWSED_AHEAD)
+        browser = self.add(
+            destination,
+            sizes.ahead(ahead_max),
+            browser=True,
+            take=lambda _consumer, field, message: arrived.append((field, message)),
+            selector=selector,
+        )
+        unacked = 0
+        try:
+            for _ in range(at_most):
+                if not self.run_until(lambda: bool(arrived), _BROWSE_TIMEOUT_S):
+                    raise LinkLost(f"browsing {destination} did not end")
+                field, message = arrived.popleft()
+                if message is None:
+                    return
+                sizes.note(len(message))
+                unacked += 1
+                handle = MessageHandle(browser, field, None, unacked)
+                if unacked >= browser.prefetch / 2:
+                    handle.message_id = read_dead_letter(message, None, 0)[1]
+                if handle.message_id is not None:
+                    # Why: a browser that acknowledges takes nothing, and is handed more.
+                    first = MessageHandle(browser, field, None, 1)
+                    self.connection.send(codec.MESSAGE_ACK, ack_fields(codec.NULL, first, handle))
+                    self._change(browser, sizes.ahead(ahead_max))
+                    unacked = 0
+                yield field, message
+        finally:
+            with suppress(LinkLost):
+                self._remove_browser(browser)
 
     def _remove_browser(self, browser: OpenWireConsumer) -> None:
         """Remove a browser, and drop its messages that are still on their way."""

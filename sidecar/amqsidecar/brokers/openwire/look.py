@@ -1,14 +1,14 @@
 """A session over OpenWire on ActiveMQ Classic that only browses."""
 
 import secrets
-from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, partial
 
 from typing_extensions import override
 
 from amqsidecar.broker import BrokerDescription, BrokerKind, Delivery, Features, IntakeQueue
+from amqsidecar.brokers.classic.browse_all import browse_all
 from amqsidecar.brokers.classic.foreign_tokens import BROWSED_MAX, TOKEN_QUEUES, BrowsedToken
 from amqsidecar.brokers.classic.link_settings import ClassicLinkSettings
 from amqsidecar.brokers.classic.queues import ADVISORY_PREFETCH, QUEUE_ADVISORIES, ClassicQueues
@@ -33,17 +33,22 @@ from amqsidecar.formats.openwire_dead_letter import (
     map_content,
     read_cycle,
     read_dead_letter,
-    read_death,
     read_destination_info,
     read_rules_digest,
     take_apart,
 )
 from amqsidecar.formats.openwire_message import OpenWireResendEncoder
 from amqsidecar.formats.openwire_properties import read_properties, string_entry
-from amqsidecar.model.destination import Destination, DestinationKind, topic
+from amqsidecar.model.destination import Destination, DestinationKind
 
 _PREFETCH = 1_000
 _STATISTICS = frozenset(field.encode() for field in FIELDS)
+
+
+def _name_of(shown: tuple[bytes, bytes]) -> tuple[bytes | None, int]:
+    """Return the id and the timestamp of a message that a browse showed."""
+    _, message = shown
+    return read_dead_letter(message, None, 0)[1], take_apart(message).timestamp_ms
 
 
 def _takes(
@@ -156,48 +161,8 @@ class OpenWireStatistics(StatisticsQuestions):
             self._answers.append({name.decode(): value for name, value in found.items()})
 
 
-_ADVISORIES = "ActiveMQ.Advisory.MessageDLQd"
-# Bound: what comes faster than anyone asks is lost, unless a browse finds it.
-_HEARD_MAX = 10_000
-
-
-class Deaths:
-    """The deaths since the last call, as the broker's MessageDLQd advisories report them.
-
-    Source: AdvisoryBroker.sendToDeadLetterQueue: after the dead letter is stored, a copy of the
-    message as it was, without its body, is published on a topic of its destination.
-    """
-
-    def __init__(self, consumers: OpenWireConsumers) -> None:
-        """Begin to listen; raises CommandRefused."""
-        self._consumers = consumers
-        self._heard: deque[Delivery] = deque(maxlen=_HEARD_MAX)
-        consumers.add(topic(f"{_ADVISORIES}.>"), _PREFETCH, take=self._take_in)
-
-    def heard(self) -> list[Delivery]:
-        self._consumers.connection.poll()
-        self._consumers.route()
-        found = list(self._heard)
-        self._heard.clear()
-        return found
-
-    def _take_in(self, consumer: OpenWireConsumer, field: bytes, message: bytes | None) -> None:
-        if message is None:
-            return
-        provenance = read_death(message, self._consumers.clock.now_ms())
-        self._consumers.acknowledge(consumer, field, message)
-        origin = None if provenance is None else provenance.origin
-        if provenance is None or origin is None:
-            return
-        # Why: a copy of a virtual topic names the topic; its dead-letter queue follows the queue.
-        kind = "Queue" if origin.is_queue else "Topic"
-        if codec.read_destination(field) == topic(f"{_ADVISORIES}.{kind}.{origin.name}"):
-            self._heard.append(Delivery(None, origin, b"", provenance, codec.ENCODING))
-
-
 _CLOSE_TIMEOUT_S = 5.0
 # Precedent: a broker's browser ends at its maxBrowsePageSize, 400 unless configured.
-_BROWSED_BYTES_MAX = 128 * 1024 * 1024
 _COUNT_MAX = 400
 
 
@@ -214,7 +179,7 @@ class OpenWireLook(ListingSession):
         consumers = OpenWireConsumers(connection, settings.clock)
         watch = OpenWireQueueWatch(consumers, settings.final_suffix)
         super().__init__(consumers, watch, settings)
-        self.features = Features(deaths=self, listing=self)
+        self.features = Features(listing=self)
         self._encoder = OpenWireResendEncoder(connection.connection, settings.keeps_non_persistent)
 
     def close(self) -> None:
@@ -250,7 +215,7 @@ class OpenWireLook(ListingSession):
 
     @override
     def _browse_tokens(self) -> Iterable[BrowsedToken]:
-        for field, message in self._consumers.look(TOKEN_QUEUES, BROWSED_MAX):
+        for field, message in self._consumers.browse(TOKEN_QUEUES, BROWSED_MAX):
             if read_cycle(message) is not None:
                 place, sent_at_ms = codec.read_destination(field), take_apart(message).timestamp_ms
                 yield BrowsedToken(place, sent_at_ms, read_rules_digest(message))
@@ -267,32 +232,19 @@ class OpenWireLook(ListingSession):
     def count(self, queue: IntakeQueue, at_most: int) -> int:
         """Return how many messages wait; a browser ends at `maxBrowsePageSize`, 400 by default."""
         with raised_as(f"can't browse {queue.destination}: {{}}"):
-            return self._consumers.count(queue.destination, max(1, min(at_most, _COUNT_MAX)))
+            return sum(
+                1 for _ in self._consumers.browse(queue.destination, min(at_most, _COUNT_MAX))
+            )
 
-    def browse(self, queue: IntakeQueue, at_most: int) -> list[Delivery]:
-        """Return messages of a dead-letter queue; a browser ends at `maxBrowsePageSize`, or 400."""
-        found = []
-        held_bytes = 0
+    def browse(self, queue: IntakeQueue, at_most: int) -> Iterator[Delivery]:
+        """Return the messages of a dead-letter queue; see `browse_all`."""
         selector = of_redelivery_ids(queue.redelivery_ids)
         for source in self._existing(queue):
             with raised_as(f"can't browse {source}: {{}}"):
-                messages = self._consumers.browse(source, at_most, selector=selector)
-            now_ms = self._clock.now_ms()
-            for message in messages:
-                held_bytes += len(message)
-                # Why: each queue of a wildcard shows as many bytes as one alone may.
-                kept = message if held_bytes <= _BROWSED_BYTES_MAX else b""
-                provenance = read_dead_letter(message, source, now_ms)[0]
-                found.append(Delivery(None, source, kept, provenance, codec.ENCODING))
-        return found
-
-    def listen(self) -> Deaths:
-        """Subscribe to the broker's advisories of deaths."""
-        with raised_as(
-            "can't hear of deaths: {}; allow the user to read and admin (create) topic "
-            "ActiveMQ.Advisory.>"
-        ):
-            return Deaths(self._consumers)
+                browse = partial(self._consumers.browse, source)
+                for _, message in browse_all(browse, _name_of, at_most, selector):
+                    provenance = read_dead_letter(message, source, self._clock.now_ms())[0]
+                    yield Delivery(None, source, message, provenance, codec.ENCODING)
 
     @cached_property
     def _counters(self) -> ClassicCounters:

@@ -83,7 +83,7 @@ class OpenWireTokenWire(ClassicTokenWire[MessageHandle]):
     @override
     def _count(self) -> int:
         messages = self._consumers.browse(self._destination, PREFETCH + 1)
-        return sum(1 for message in messages if read_cycle(message) is not None)
+        return sum(1 for _, message in messages if read_cycle(message) is not None)
 
     @override
     def put(self, token: Token) -> str | None:
@@ -150,7 +150,7 @@ class OpenWireTake(OpenWireLook):
         """
         super().__init__(connection, settings)
         chosen = ClassicChoices(self._consumers.reading, self.queue_counters)
-        self.features = Features(background=self, choosing=chosen, deaths=self, listing=self)
+        self.features = Features(background=self, choosing=chosen, listing=self)
         self._token_queue = token_queue
         self._crash_point = settings.crash_point
         self._sending: Sequence[Resend] = ()

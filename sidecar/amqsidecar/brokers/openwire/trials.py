@@ -84,9 +84,10 @@ class OpenWireTrials(ListingTrials):
 
     @override
     def _times_of_token(self, token_queue: Destination) -> tuple[int, int] | None:
-        message = next(iter(self._consumers.browse(token_queue, 1)), None)
-        if message is None:
+        found = list(self._consumers.browse(token_queue, 1))
+        if not found:
             return None
+        _, message = found[0]
         parts = take_apart(message)
         # Why there: the expiration comes between the delivery mode and these.
         end = message.index(parts.priority + _LONG.pack(parts.timestamp_ms), parts.producer_at)

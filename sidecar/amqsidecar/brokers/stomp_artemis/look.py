@@ -1,5 +1,7 @@
 """What a link to Artemis over STOMP can do that was opened only to look."""
 
+from collections.abc import Iterator
+
 from amqsidecar.broker import BrokerDescription, BrokerKind, Delivery, Features, IntakeQueue
 from amqsidecar.brokers.artemis.session import ArtemisSession
 from amqsidecar.brokers.stomp_artemis.management import StompArtemisSettings, StompManagement
@@ -77,7 +79,7 @@ class StompArtemisLook(ArtemisSession):
         count = self._management.count(queue.destination, at_most)
         return at_most if count is None else count
 
-    def browse(self, queue: IntakeQueue, at_most: int) -> list[Delivery]:
+    def browse(self, queue: IntakeQueue, at_most: int) -> Iterator[Delivery]:
         """Refuse: STOMP can't look without taking."""
         raise BrokerRefused(
             f"over STOMP Artemis shows no message of {queue.destination.name} without handing it "

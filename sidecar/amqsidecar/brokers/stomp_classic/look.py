@@ -5,7 +5,7 @@ Source: ActiveMQ Classic, StatisticsBroker.send; JmsFrameTranslator, whose advis
 
 import json
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from functools import cached_property
 from typing import Final
@@ -324,12 +324,11 @@ class StompClassicLook(ListingSession):
             readable = selectors.readable(self._rules.unreadable_in(queue.destination))
             return len(self._consumers.browse(queue.destination, at_most, readable))
 
-    def browse(self, queue: IntakeQueue, at_most: int) -> list[Delivery]:
+    def browse(self, queue: IntakeQueue, at_most: int) -> Iterator[Delivery]:
         """Return messages of a dead-letter queue; a browser ends at `maxBrowsePageSize`, or 400.
 
         Where each says that it died is not proven, unlike that of what is taken.
         """
-        found = []
         for source in self._existing(queue):
             with raised_as(f"can't browse {source}: {{}}"):
                 readable = selectors.readable(self._rules.unreadable_in(source))
@@ -338,8 +337,7 @@ class StompClassicLook(ListingSession):
             now_ms = self._clock.now_ms()
             for message in map(shown, frames):
                 told = provenance(message, source, message.origin, now_ms)
-                found.append(Delivery(None, source, message.kept, told, ENCODING))
-        return found
+                yield Delivery(None, source, message.kept, told, ENCODING)
 
 
 def _writes_modified_utf8(version: str) -> bool:

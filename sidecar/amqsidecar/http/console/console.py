@@ -161,9 +161,8 @@ _PROBLEMS: Final[dict[type[Exception], tuple[int, str, str]]] = {
     NoStore: (
         404,
         "No schedule here",
-        "A sidecar that only observes, or whose broker keeps the waiting messages (store.url: "
-        "broker:), has no groups, messages or operations to show; /metrics and /readyz still "
-        "answer.",
+        "A sidecar whose broker keeps the waiting messages (store.url: broker:) has no groups, "
+        "messages or operations to show; /metrics and /readyz still answer.",
     ),
     StoreBusy: (503, "Too much at once", "Reload the page in a moment."),
     StoreError: (

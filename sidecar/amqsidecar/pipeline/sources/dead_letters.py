@@ -1,6 +1,6 @@
 """The present content of dead-letter queues as a source of Spark; runs in its Python processes.
 
-It browses as `amqsidecar run --observe` does: it takes and makes nothing, and locks no message.
+It takes and makes nothing, and locks no message.
 Spark gets no bodies. An incomplete browse is an error, not a shorter table.
 """
 
@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from amqsidecar.broker import BrokerKind, Delivery, IntakeQueue, LookSession
@@ -22,7 +23,7 @@ from amqsidecar.model.cause import cause_group
 from amqsidecar.plugin_loader import load_plugins
 from amqsidecar.policy.classic_rules import ClassicRules
 from amqsidecar.policy_source.load import load_policy
-from amqsidecar.runtime.observer import CLASSIC_LOOK_MAX
+from amqsidecar.runtime.in_place import CLASSIC_LOOK_MAX
 from amqsidecar.wiring.links import LinkMaker
 
 MAX_MESSAGES = 10_000
@@ -103,8 +104,10 @@ def _config(options: DeadLetterOptions) -> Config:
     return config
 
 
-def _look(link: LookSession, queue: IntakeQueue, max_messages: int | None) -> list[Delivery]:
-    """Return a queue's messages: all, or the requested number.
+def _look(
+    link: LookSession, queue: IntakeQueue, max_messages: int | None
+) -> list[tuple[Delivery, int]]:
+    """Return a queue's messages without bodies, each with its size: all, or the requested number.
 
     Raises:
         BrokerRefused: there is more than was seen; the sentence says how much, and what helps.
@@ -112,11 +115,14 @@ def _look(link: LookSession, queue: IntakeQueue, max_messages: int | None) -> li
     at_most = max_messages or MAX_MESSAGES
     is_classic = link.description.kind is BrokerKind.CLASSIC
     before = 0 if is_classic else link.count(queue, _COUNT_MAX)
-    found = link.browse(queue, at_most)
+    found = [
+        (msgspec.structs.replace(one, message=b""), len(one.message))
+        for one in link.browse(queue, at_most)
+    ]
     hidden = [item for item in link.left_behind() if item.queue == queue.destination]
     if hidden:
         raise BrokerRefused(f"{queue.destination}: {'; '.join(item.meaning for item in hidden)}")
-    for source, number in Counter(delivery.source for delivery in found).items():
+    for source, number in Counter(delivery.source for delivery, _ in found).items():
         if number >= at_most and max_messages is not None:
             continue
         if number >= at_most or (is_classic and number == CLASSIC_LOOK_MAX):
@@ -130,15 +136,15 @@ def _look(link: LookSession, queue: IntakeQueue, max_messages: int | None) -> li
         link.count(queue, _COUNT_MAX), at_most
     ):
         raise BrokerRefused(
-            f"{queue.destination}: a look shows {len(found)} of {before}: large messages end it; "
-            f"ask for these by the option max_messages = {len(found)}"
+            f"{queue.destination}: a look shows {len(found)} of {before}: other readers have "
+            f"the others in hand; ask for these by the option max_messages = {len(found)}"
         )
     return found
 
 
-def _rows(found: Sequence[Delivery], true_origin: TrueOrigin) -> Iterator[SparkRow]:
+def _rows(found: Sequence[tuple[Delivery, int]], true_origin: TrueOrigin) -> Iterator[SparkRow]:
     positions: Counter[object] = Counter()
-    for delivery in found:
+    for delivery, size_bytes in found:
         provenance = delivery.provenance
         origin = provenance.origin
         if origin is not None:
@@ -153,7 +159,7 @@ def _rows(found: Sequence[Delivery], true_origin: TrueOrigin) -> Iterator[SparkR
             provenance.redelivery_id,
             provenance.redelivery_count,
             provenance.message_id,
-            len(delivery.message) or None,
+            size_bytes or None,
             provenance.persistent,
             provenance.expired,
         )

@@ -1,0 +1,75 @@
+"""Browsing a whole queue of Classic, whose browsers end at `maxBrowsePageSize`."""
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Final, TypeVar
+
+from amqsidecar.brokers.selectors import both
+
+CUT_AT_LEAST: Final = 100
+"""A browser that ends before has shown all."""
+CUT_AT_MOST: Final = 10_000
+"""A browser that showed more has no limit."""
+BROWSES_MAX: Final = 1_000
+"""For each of them the broker goes through the queue; what they do not show stays hidden."""
+_LATEST_MS: Final = 1 << 60
+_SHARE: Final = 0.9
+"""Share of a browser's messages that the next range leaves out: some are out of order."""
+
+_Shown = TypeVar("_Shown")
+_Range = tuple[int, int]
+
+
+def browse_all(
+    browse: Callable[[int, str], Iterator[_Shown]],
+    name_of: Callable[[_Shown], tuple[Hashable, int]],
+    at_most: int,
+    selector: str,
+) -> Iterator[_Shown]:
+    """Return messages of a queue, each once: the head, then those that a browser does not reach.
+
+    Quirk (Classic, measured on 6.2): the limit counts the messages that the selector matches. So
+    ranges of timestamps show the others. Of one millisecond no more are shown than a browser shows.
+
+    Args:
+        browse: browses up to a number of messages that a selector matches.
+        name_of: returns the id and the timestamp of a message.
+        at_most: messages.
+        selector: of messages; "" = all.
+    """
+    shown: dict[Hashable, int] = {}
+    count = 0
+    for one in browse(at_most, selector):
+        count += 1
+        if count <= CUT_AT_MOST:
+            name, at_ms = name_of(one)
+            shown[name] = at_ms
+        yield one
+    limit = count
+    if not CUT_AT_LEAST <= limit <= min(CUT_AT_MOST, at_most - 1):
+        return
+    left = _split((0, _LATEST_MS), [*shown.values()])
+    for _ in range(BROWSES_MAX):
+        if not left or count >= at_most:
+            return
+        begins_ms, ends_ms = left.pop()
+        times = []
+        in_range = f"JMSTimestamp BETWEEN {begins_ms} AND {ends_ms}"
+        for one in browse(limit, both(selector, in_range)):
+            name, at_ms = name_of(one)
+            times.append(at_ms)
+            if name not in shown and count < at_most:
+                count += 1
+                yield one
+            shown[name] = at_ms
+        if len(times) >= limit and begins_ms < ends_ms:
+            left += _split((begins_ms, ends_ms), times)
+        else:
+            shown = {name: at_ms for name, at_ms in shown.items() if at_ms > ends_ms}
+
+
+def _split(whole: _Range, times_ms: Sequence[int]) -> list[_Range]:
+    """Return the two parts of a range, the later first; a browser may reach the earlier's end."""
+    begins_ms, ends_ms = whole
+    at_ms = sorted(times_ms)[int(_SHARE * (len(times_ms) - 1))]
+    at_ms = min(max(at_ms, begins_ms), ends_ms - 1)
+    return [(at_ms + 1, ends_ms), (begins_ms, at_ms)]
