@@ -73,7 +73,11 @@ class ArtemisDeadLetters(DeadLetters):
             count,
             size=BODY_BYTES,
             batch=max(1, int(per_second / 100)) if per_second else BATCH,
-            properties={"_AMQ_ORIG_ADDRESS": self.origin, "_AMQ_ORIG_QUEUE": self.origin},
+            properties={
+                "_AMQ_ORIG_ADDRESS": self.origin,
+                "_AMQ_ORIG_QUEUE": self.origin,
+                "_AMQ_ORIG_MESSAGE_ID": 2**40,
+            },
             per_second=per_second,
         )
 

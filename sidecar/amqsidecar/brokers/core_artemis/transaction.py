@@ -85,7 +85,6 @@ class CoreMoves:
         self.ahead = SendsAhead(self._start, self._undo_sends, tools.watch)
         self._begin_next: Callable[[], None] = begin_nothing
         self._asks_each_until_s = 0.0
-        self._asks_each = False
 
     def _now_s(self) -> float:
         return self._tools.session.wire.clock.monotonic_s()
@@ -94,7 +93,6 @@ class CoreMoves:
         self._begin_next = begin_next
 
     def _start(self, sends: Sequence[Resend]) -> _Begun:
-        self._asks_each = self._now_s() < self._asks_each_until_s
         with self._clean_or_lost():
             return self._put_sends(sends)
 
@@ -144,7 +142,8 @@ class CoreMoves:
             begun.refusals.update(dict.fromkeys(at, words) | begun.refusals)
         if begun.refusals:
             return begun
-        answered = range(len(sends)) if self._asks_each else {*last.values()}
+        asks_each = self._now_s() < self._asks_each_until_s
+        answered = range(len(sends)) if asks_each else {*last.values()}
         for index, (body, headers, is_large, body_bytes) in enumerate(made):
             if is_large:
                 message = decode_headers(headers)
@@ -202,8 +201,8 @@ class CoreMoves:
             for number, answer in zip(numbers, answers, strict=False)
             if answer is not None
         }
-        if not (refusals and self._asks_each):
-            # Why all to it: others had no answer of their own.
+        if not refusals or len(numbers) < len(begun.sends):
+            # Why all to a destination: the others had no answers of their own.
             refusing = {
                 begun.sends[at].destination: words for at, words in refusals.items()
             } or gone
