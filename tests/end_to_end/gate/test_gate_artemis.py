@@ -147,27 +147,19 @@ def test_an_edit_that_changes_what_the_filter_asks_for(origins: Origins, tmp_pat
         refuses(sidecar, origins, RED, "a")
 
 
-def test_a_redirect_by_a_rule_to_a_queue_whose_filter_does_not_match(
-    origins: Origins, tmp_path: Path
+@pytest.mark.parametrize("by", ["rule", "person"])
+def test_a_redirect_to_a_queue_whose_filter_does_not_match(
+    origins: Origins, tmp_path: Path, by: str
 ) -> None:
     origins.queue("a")
     origins.queue("b", filter_string=RED)
     die(origins, color="blue")
-    action = f'redirect: {{to: "queue://{origins.prefix}.b"}}'
-    with running(origins, tmp_path, action) as sidecar:
-        refuses(sidecar, origins, RED, "a", "b")
-
-
-def test_a_redirect_by_a_person_to_a_queue_whose_filter_does_not_match(
-    origins: Origins, tmp_path: Path
-) -> None:
-    origins.queue("a")
-    origins.queue("b", filter_string=RED)
-    die(origins, color="blue")
-    with running(origins, tmp_path, delay_ms=3_600_000) as sidecar:
-        listed(sidecar, "waiting")
-        to = f"queue://{origins.prefix}.b"
-        sidecar.run_command("redirect", "--state", "waiting", "--to", to, "--yes")
+    to = f"queue://{origins.prefix}.b"
+    what = [f'redirect: {{to: "{to}"}}'] if by == "rule" else []
+    with running(origins, tmp_path, *what, delay_ms=0 if what else 3_600_000) as sidecar:
+        if by == "person":
+            listed(sidecar, "waiting")
+            sidecar.run_command("redirect", "--state", "waiting", "--to", to, "--yes")
         refuses(sidecar, origins, RED, "a", "b")
 
 

@@ -87,24 +87,15 @@ def test_a_topic_without_subscribers_is_waited_for(
             assert [subscriber.receive().body for _ in range(COUNT)] == [b"x"] * COUNT
 
 
+@pytest.mark.parametrize("topic", ["{}.news", "VirtualTopic.{}"])
 @pytest.mark.parametrize("wire", WIRES)
-def test_a_subscriber_gets_it_at_once(
-    classic: Broker, tmp_path: Path, unique: str, wire: str
+def test_a_subscriber_or_a_consumer_of_a_virtual_topic_gets_it_at_once(
+    classic: Broker, tmp_path: Path, unique: str, wire: str, topic: str
 ) -> None:
-    to = f"{unique}.news"
+    to = topic.format(unique)
+    place = f"/queue/Consumer.one.{to}" if topic.startswith("Virtual") else f"/topic/{to}"
     with StompPeer(classic.ports["STOMP_PORT"]) as subscriber:
-        subscriber.subscribe(f"/topic/{to}")
-        with redirecting(classic, wire, tmp_path, f"{unique}.a", f"topic://{to}"):
-            assert [subscriber.receive().body for _ in range(COUNT)] == [b"x"] * COUNT
-
-
-@pytest.mark.parametrize("wire", WIRES)
-def test_a_consumer_of_a_virtual_topic_is_a_subscriber(
-    classic: Broker, tmp_path: Path, unique: str, wire: str
-) -> None:
-    to = f"VirtualTopic.{unique}"
-    with StompPeer(classic.ports["STOMP_PORT"]) as subscriber:
-        subscriber.subscribe(f"/queue/Consumer.one.{to}")
+        subscriber.subscribe(place)
         with redirecting(classic, wire, tmp_path, f"{unique}.a", f"topic://{to}"):
             assert [subscriber.receive().body for _ in range(COUNT)] == [b"x"] * COUNT
 

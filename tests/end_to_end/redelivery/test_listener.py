@@ -23,12 +23,6 @@ TO_ANYCAST = {"destination-type": "ANYCAST"}
 INTERCEPTED = "amqsidecar.intercepted"
 
 
-@pytest.fixture
-def listener(artemis: ArtemisBroker, tmp_path: Path) -> Iterator[ListenerProcess]:
-    with ListenerProcess(tmp_path, artemis.ports["PORT"]) as started:
-        yield started
-
-
 @pytest.fixture(params=["pair_url", "stomp_url"])
 def sidecar(
     artemis: ArtemisBroker, tmp_path: Path, request: pytest.FixtureRequest

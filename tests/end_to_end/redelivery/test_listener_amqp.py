@@ -1,7 +1,7 @@
 """What an AMQP consumer rejects is saved by the listener with its error, and comes back."""
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -62,12 +62,6 @@ def reject(receiver: BlockingReceiver, *, settles: bool = True) -> Any:
     if settles:
         delivery.settle()
     return delivery
-
-
-@pytest.fixture
-def listener(artemis: ArtemisBroker, tmp_path: Path) -> Iterator[ListenerProcess]:
-    with ListenerProcess(tmp_path, artemis.ports["PORT"]) as started:
-        yield started
 
 
 def test_what_is_rejected_comes_back_with_the_error_in_its_history(

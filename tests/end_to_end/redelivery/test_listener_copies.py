@@ -1,7 +1,7 @@
 """Whoever may send to the queue of the listener can't make the sidecar send in their name."""
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -20,12 +20,6 @@ ANYCAST = {"subscription-type": "ANYCAST"}
 TO_ANYCAST = {"destination-type": "ANYCAST"}
 INTERCEPTED = "amqsidecar.intercepted"
 NOT_ITS_OWN = ("message-id", "destination", "ack", "subscription", "receipt", "content-length")
-
-
-@pytest.fixture
-def listener(artemis: ArtemisBroker, tmp_path: Path) -> Iterator[ListenerProcess]:
-    with ListenerProcess(tmp_path, artemis.ports["PORT"]) as started:
-        yield started
 
 
 def sidecar(artemis: ArtemisBroker, folder: Path, url: str, *sets: str) -> SidecarProcess:
