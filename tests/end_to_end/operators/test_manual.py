@@ -20,7 +20,7 @@ from support.waiting import eventually
 pytestmark = pytest.mark.broker
 
 COUNT: Final = 30
-LYING: Final = at_length(100_000, otherwise=10_000)
+LYING: Final = 10_000
 CHOSEN: Final = 300
 KILLS: Final = at_length(100, otherwise=12)
 WIRES: Final = {
