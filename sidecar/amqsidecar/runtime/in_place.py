@@ -331,7 +331,7 @@ class InPlaceIndex:
         """Return how many messages of a queue a pass did not show, and which setting lifts it."""
         hidden = 0 if depth is None else max(0, depth - shown)
         # Why guessed: where no depth is known, only the number shows that the browse was cut.
-        is_cut = depth is None and shown > 0 and not shown % CLASSIC_LOOK_MAX
+        is_cut = depth is None and shown == CLASSIC_LOOK_MAX
         if not hidden and not is_cut:
             return
         reason, words = "not_shown", "another reader has them in hand, or the wire shows no more"
