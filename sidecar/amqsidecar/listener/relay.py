@@ -428,8 +428,10 @@ class Relay:
         if self._opening is not None:
             self._opening.cancel()
         self._end_admission()
+        # Why: their results hold the transports, and timers refer to this relay for some seconds.
+        self._admission = self._opening = None
         self._session.close()
-        # Why another one: timers refer to this relay for some seconds, and it may hold much.
+        # Why another one: it may hold much.
         self._session = self._choose(b"")
         self._note_held()
         if is_reset:

@@ -22,7 +22,7 @@ from amqsidecar.http.probes import make_probes
 from amqsidecar.http.serving import HttpServer
 from amqsidecar.listener.amqp.notes import NoteSettings
 from amqsidecar.listener.server import Listener, ListenerSettings
-from amqsidecar.runtime.process import collect_seldom, tune_heap
+from amqsidecar.runtime.process import collect_seldom
 from amqsidecar.telemetry.listener_metrics import ListenerMetrics
 from amqsidecar.telemetry.logs import configure_logs
 from amqsidecar.wiring.parts import stopping
@@ -49,7 +49,6 @@ def run_listener(config: Config) -> int:
         )
         raise ConfigError([Problem(key, f"is not set; `listen` needs it, such as {example}")])
     configure_logs(config.log.level, config.log.format)
-    tune_heap()
     collect_seldom()
     metrics = ListenerMetrics()
     settings = _settings(config, acceptor)
