@@ -146,7 +146,7 @@ class Restored(Event, frozen=True, gc=False, kw_only=True, tag="restored"):
 
 
 class Missed(Event, frozen=True, gc=False, kw_only=True, tag="missed"):
-    """It is no longer in its final queue: another program took it, or the queue was purged."""
+    """It is gone from its queue: consumed, moved or purged by somebody else, or expired."""
 
     destination: str
 

@@ -9,10 +9,7 @@ from amqsidecar.model.destination import parse_destination
 from amqsidecar.model.schedule import RowView
 
 BROWSED_MAX: Final = 10_000
-_HEAD_OF_CLASSIC: Final = (
-    "; ActiveMQ Classic shows a browser the head of a queue only, 400 messages unless "
-    "maxBrowsePageSize of its policyEntry says more, and {lies}"
-)
+_MEMORY_OF_CLASSIC: Final = "; or the queue's memoryLimit ended the browse of ActiveMQ Classic"
 
 
 class LyingMessage(NamedTuple):
@@ -38,20 +35,8 @@ def read_lying(link: LookSession, row: RowView) -> LyingMessage:
     for one in link.browse(asked, BROWSED_MAX):
         if one.message:
             return LyingMessage(one.encoding, one.message)
+    is_classic = link.description.kind is BrokerKind.CLASSIC
     raise BrokerRefused(
         f"a browse of {queue} does not show it: another program has it in hand, or took it"
-        + _limit(link, asked)
-    )
-
-
-def _limit(link: LookSession, asked: IntakeQueue) -> str:
-    if link.description.kind is not BrokerKind.CLASSIC:
-        return ""
-    try:
-        counters = link.queue_counters([asked.destination]).get(asked.destination)
-    except BrokerRefused:
-        counters = None
-    depth = None if counters is None else counters.depth
-    return _HEAD_OF_CLASSIC.format(
-        lies="its depth is unknown" if depth is None else f"{depth} lie there"
+        + (_MEMORY_OF_CLASSIC if is_classic else "")
     )

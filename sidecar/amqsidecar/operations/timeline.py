@@ -117,7 +117,7 @@ DESCRIPTIONS: Final[Mapping[type[events.Event], Callable[[Any], str]]] = {
     events.Discarded: lambda event: f"{event.destination}: {event.rule}",
     events.Restored: lambda event: f"{event.destination}: {event.actor} undid its discard",
     events.Missed: lambda event: (
-        f"{event.destination}: another program took or purged it there, or it expired"
+        f"gone from {event.destination}: consumed, moved or purged by somebody else, or expired"
     ),
     events.Parked: lambda event: f"{event.destination}: {event.reason}",
     events.Held: lambda event: f"{event.destination}: {event.reason}",

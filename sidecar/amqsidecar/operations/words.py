@@ -109,7 +109,10 @@ def place(row: RowView) -> str:
 def missing_line(one: MissingTally, now_ms: int) -> str:
     """Return how many messages are gone from a final dead-letter queue, and when that was seen."""
     seen = span(max(0, now_ms - one.seen_at_ms))
-    return f"{one.count} are no longer in {one_line(one.queue)} (seen {seen} ago)"
+    return (
+        f"{one.count} are gone from {one_line(one.queue)} (seen {seen} ago): consumed, moved or "
+        "purged by somebody else, or expired"
+    )
 
 
 def unknown_line(one: UnknownTally, now_ms: int) -> str:

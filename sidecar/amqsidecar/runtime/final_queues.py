@@ -156,10 +156,19 @@ class FinalQueueWatch:
         if before.foreign is not None and look.foreign is not None:
             self._foreign[name] = min(before.foreign, look.foreign)
         if found.gone:
-            act = row_changes.miss(seen.at_ms, name)
-            count = schedule.change(RowFilter(ids=tuple(sorted(found.gone))), act)
-            log.warning("exhausted_gone", queue=name, count=count)
+            forget_gone(schedule, name, tuple(sorted(found.gone)), seen.at_ms)
         return msgspec.structs.replace(seen, unknown=found.unknown, missing=found.missing)
+
+
+def forget_gone(schedule: Schedule, queue: str, ids: tuple[int, ...], now_ms: int) -> None:
+    """Forget rows whose messages left a queue, each together with its event."""
+    count = schedule.change(RowFilter(ids=ids), row_changes.miss(now_ms, queue))
+    log.warning(
+        "exhausted_gone",
+        queue=queue,
+        count=count,
+        meaning="gone: consumed, moved or purged by somebody else, or expired",
+    )
 
 
 def is_recalling(schedule: Schedule) -> bool:

@@ -18,14 +18,13 @@ from amqsidecar.engine.in_place import in_place_row
 from amqsidecar.engine.intake import IntakeNames
 from amqsidecar.engine.judging.judge import Judge
 from amqsidecar.errors import BrokerRefused, DiscoveryRefused
-from amqsidecar.model import row_changes
 from amqsidecar.model.destination import Destination, parse_destination
 from amqsidecar.model.left_behind import REFUSED, LeftBehind
 from amqsidecar.model.life import is_of_listener
 from amqsidecar.model.outcome import Counters
 from amqsidecar.model.provenance import lying_id
 from amqsidecar.model.schedule import WANTED, RowFilter, RowState
-from amqsidecar.runtime.final_queues import is_recalling
+from amqsidecar.runtime.final_queues import forget_gone, is_recalling
 from amqsidecar.runtime.intake_keeper import FindIntake
 from amqsidecar.runtime.mode import LiveMode
 from amqsidecar.runtime.seen_rows import Moves, SeenRows
@@ -277,9 +276,7 @@ class InPlaceIndex:
                 and not self._moves.has_moved(row.redelivery_id, seen.began)
             )
             if gone:
-                act = row_changes.miss(self._clock.now_ms(), str(place))
-                count = self._store.change(RowFilter(ids=gone), act)
-                log.warning("exhausted_gone", queue=str(place), count=count)
+                forget_gone(self._store, str(place), gone, self._clock.now_ms())
             yield 0
 
     def _add(self, judge: Judge, page: Sequence[Delivery], last: dict[Destination, int]) -> bool:

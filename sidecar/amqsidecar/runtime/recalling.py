@@ -21,6 +21,7 @@ from amqsidecar.model import row_changes
 from amqsidecar.model.destination import Destination, parse_destination
 from amqsidecar.model.operation import Operation, OperationState, undoer, undoing
 from amqsidecar.model.schedule import WANTED, Recall, RowFilter, RowView
+from amqsidecar.runtime.final_queues import forget_gone
 from amqsidecar.schedule import Schedule
 
 CHOSEN_AT_ONCE: Final = 500
@@ -165,11 +166,7 @@ class Recalling:
         )
         self._suspects, before = ids, self._suspects
         if gone := tuple(sorted(ids & before)):
-            name = str(reading.destination)
-            count = self._store.change(
-                RowFilter(ids=gone), row_changes.miss(self._clock.now_ms(), name)
-            )
-            log.warning("exhausted_gone", queue=name, count=count)
+            forget_gone(self._store, str(reading.destination), gone, self._clock.now_ms())
 
     def _holds(self, reading: IntakeQueue) -> bool | None:
         """Return whether a queue may hold what is to be taken back.

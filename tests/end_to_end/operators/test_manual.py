@@ -153,6 +153,10 @@ def test_all_is_seen_in_place_and_a_chosen_part_is_retried(manual: Manual) -> No
     assert len(taken) == 7
     manual.wait_until(COUNT - len(chosen) + 4 - 7)
     assert len(manual.lying()) == COUNT - len(chosen) + 4 - 7
+    kept = {row["id"] for row in manual.rows()}
+    gone = next(row for row in rows if row["id"] not in kept and str(row["id"]) not in chosen)
+    history = manual.sidecar.run_command("show", str(gone["redelivery_id"]))
+    assert "consumed, moved or purged by somebody else" in history
 
 
 def test_the_same_store_goes_on_in_automatic_mode(manual: Manual) -> None:
