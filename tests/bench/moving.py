@@ -150,7 +150,7 @@ def _by_broker(dead: DeadLetters, count: int) -> float:
     began_s = clock.monotonic_s()
     answer = management.ask(ManagementQuestion("queue.DLQ", operation="retryMessages"))
     elapsed_s = clock.monotonic_s() - began_s
-    connection.close(lambda: True)
+    connection.close()
     assert answer.value == count, answer
     arrived = dead.peer.drain(dead.origin, count, wait_ms=10_000)
     assert arrived.count == count, f"{arrived.count} of {count} messages arrived"

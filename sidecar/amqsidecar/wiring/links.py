@@ -413,7 +413,7 @@ class LinkMaker:
         try:
             product = connection.remote_properties().get("product", "")
         finally:
-            connection.close(lambda: True)
+            connection.close()
         if "artemis" in product.lower():
             return BrokerKind.ARTEMIS
         if "activemq" in product.lower():

@@ -61,10 +61,24 @@ class LinkEndpoint(Protocol):
         ...
 
 
+class AmqpPart(Protocol):
+    """Links of one purpose."""
+
+    def close(self) -> None:
+        """Begin to close them."""
+        ...
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether both sides have closed them."""
+        ...
+
+
 class AmqpConnection:
     """A connection, from TCP to the session, and its one loop.
 
     Attributes:
+        parts: are closed before it, the last one first.
         clock: where the time comes from.
         timeout_s: maximum wait for an answer, unless a wait names another one.
         no_answer: in words that none came.
@@ -85,6 +99,7 @@ class AmqpConnection:
         self.timeout_s = endpoint.connect_timeout_s
         self.no_answer = f"no answer in {self.timeout_s:g} s"
         self.clock = clock
+        self.parts: list[AmqpPart] = []
         self.was_woken = False
         self.beside: tuple[int, ...] = ()
         # Why one per connection: there may be thousands of receivers.
@@ -363,24 +378,24 @@ class AmqpConnection:
         with suppress(OSError):
             os.write(self._wake_writer, b"\0")
 
-    def close(self, links_first: Callable[[], bool] | None = None) -> None:
-        """Close in order as far as the peer plays along, within some seconds; never raises.
-
-        Args:
-            links_first: whether all links are closed on both sides; waited for before the
-                connection is closed.
-        """
+    def close(self) -> None:
+        """Close in order as far as the peer plays along, within some seconds; never raises."""
         if not self.is_open:
             return
         try:
+            for part in reversed(self.parts):
+                part.close()
             with suppress(BrokerError):
-                if links_first is not None and self._failure is None:
-                    self.run_until(links_first, _CLOSE_TIMEOUT_S)
+                if self.parts and self._failure is None:
+                    self.run_until(self._are_parts_closed, _CLOSE_TIMEOUT_S)
                 if self._failure is None:
                     cproton.pn_connection_close(self._connection)
                     self.run_until(lambda: self._is_remote_closed, _CLOSE_TIMEOUT_S)
         finally:
             self._release()
+
+    def _are_parts_closed(self) -> bool:
+        return all(part.is_closed for part in self.parts)
 
     def _release(self) -> None:
         self.is_open = False

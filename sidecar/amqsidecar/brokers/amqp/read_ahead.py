@@ -120,6 +120,7 @@ class AheadIntake(ABC):
         self._ahead = ReadAhead()
         self._numbers = count(1)
         self._turn = 0
+        connection.parts.append(self)
 
     def _next_name(self) -> str:
         """Return the name of one more receiver."""
@@ -135,6 +136,10 @@ class AheadIntake(ABC):
     def is_closed(self) -> bool:
         """Whether both sides have closed all links."""
         return self._ahead.is_closed
+
+    @abstractmethod
+    def close(self) -> None:
+        """Begin to close all links; messages in hand go back."""
 
     @abstractmethod
     def top_up(self) -> None:

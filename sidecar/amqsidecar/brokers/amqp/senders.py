@@ -50,6 +50,7 @@ class SenderPool:
         self._open: OrderedDict[Destination, Sender] = OrderedDict()
         self._closing: list[Sender] = []
         self._numbers = count(1)
+        connection.parts.append(self)
 
     def get(self, destination: Destination) -> Sender:
         """Return the link to a destination; a new one is still attaching."""

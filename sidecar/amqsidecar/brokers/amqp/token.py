@@ -70,6 +70,7 @@ class AmqpTokenWire(TokenWire[AmqpDelivery]):
         management.make_token_queue(queue)
         self.sender = Sender(connection, "amqsidecar-token-sender", queue, capability="queue")
         self._receiver: Receiver | None = None
+        connection.parts.append(self)
 
     @override
     def open(self) -> None:

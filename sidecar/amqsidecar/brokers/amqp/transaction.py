@@ -102,6 +102,7 @@ class Coordinator:
             raise LinkLost(f"{connection.place} does not answer about transactions")
         if sender.refusal is not None:
             raise BrokerRefused(f"{connection.place} has no AMQP transactions: {sender.refusal}")
+        connection.parts.append(self)
 
     def declare_ahead(self) -> None:
         """Ask for the next transaction without waiting for it."""

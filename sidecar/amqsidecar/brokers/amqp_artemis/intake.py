@@ -248,7 +248,6 @@ class AmqpIntake(AheadIntake):
         return (*cut, *too_large)
 
     def close(self) -> None:
-        """Begin to close all links; messages in hand go back."""
         self._ahead.close(self._receivers.values())
         self._receivers.clear()
         self._listed.clear()

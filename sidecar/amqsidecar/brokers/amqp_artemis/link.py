@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from uuid import uuid4
 
 from amqsidecar.brokers.amqp.connection import AmqpConnection
-from amqsidecar.brokers.amqp.parts import AmqpParts
 from amqsidecar.brokers.amqp.transaction import Coordinator
 from amqsidecar.brokers.amqp_artemis.look import (
     AmqpArtemisLook,
@@ -36,9 +35,8 @@ class AmqpArtemisLink:
         self._settings = settings
 
     def look(self) -> AmqpArtemisLook:
-        with self._connected() as (connection, client_id, parts):
-            management = parts.add(ArtemisManagement(connection))
-            opened = AmqpArtemisOpened(connection, client_id, parts, management)
+        with self._connected() as (connection, client_id):
+            opened = AmqpArtemisOpened(connection, client_id, ArtemisManagement(connection))
             return AmqpArtemisLook(opened, self._settings)
 
     def take(self, token_queue: str) -> AmqpArtemisTake:
@@ -54,22 +52,24 @@ class AmqpArtemisLink:
 
     @contextmanager
     def _transacted(self) -> Iterator[tuple[AmqpArtemisOpened, Coordinator]]:
-        with self._connected() as (connection, client_id, parts):
-            coordinator = parts.add(Coordinator(connection, self._settings.crash_point))
-            management = parts.add(ArtemisManagement(connection))
-            yield AmqpArtemisOpened(connection, client_id, parts, management), coordinator
+        with self._connected() as (connection, client_id):
+            coordinator = Coordinator(connection, self._settings.crash_point)
+            management = ArtemisManagement(connection)
+            yield AmqpArtemisOpened(connection, client_id, management), coordinator
 
     @contextmanager
-    def _connected(self) -> Iterator[tuple[AmqpConnection, str, AmqpParts]]:
+    def _connected(self) -> Iterator[tuple[AmqpConnection, str]]:
         """Connect; disconnect when that fails, or the body of the `with` does."""
         client_id = f"{self._settings.client_id}-{uuid4().hex[:12]}"
         connection = AmqpConnection(self._settings.endpoint, self._settings.clock, client_id)
-        parts = AmqpParts(connection)
-        with parts.kept():
+        try:
             product = connection.remote_properties().get("product", "")
             if "artemis" not in product.lower():
                 raise BrokerRefused(
                     f"{connection.place} is {product or 'an unknown product'}, not Apache Artemis; "
                     "for ActiveMQ Classic use an openwire:// URL"
                 )
-            yield connection, client_id, parts
+            yield connection, client_id
+        except BaseException:
+            connection.close()
+            raise

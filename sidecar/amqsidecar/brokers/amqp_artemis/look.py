@@ -9,7 +9,6 @@ from typing_extensions import override
 from amqsidecar.broker import BrokerDescription, BrokerKind, Delivery, IntakeQueue
 from amqsidecar.brokers.amqp.browser import Browser
 from amqsidecar.brokers.amqp.connection import AmqpConnection
-from amqsidecar.brokers.amqp.parts import AmqpParts
 from amqsidecar.brokers.amqp.trials import AmqpTrials
 from amqsidecar.brokers.amqp_artemis.core_messages import (
     BROWSABLE,
@@ -91,13 +90,11 @@ class AmqpArtemisOpened(NamedTuple):
     """A connection that is open.
 
     Attributes:
-        parts: are closed with it.
         management: is ready.
     """
 
     connection: AmqpConnection
     client_id: str
-    parts: AmqpParts
     management: ArtemisManagement
 
 
@@ -111,14 +108,13 @@ class AmqpArtemisLook(ArtemisSession):
     ) -> None:
         super().__init__(opened.management, settings, run=opened.client_id, token_queue=token_queue)
         self._connection = opened.connection
-        self._parts = opened.parts
         self._browser = Browser(opened.connection, is_classic=False)
         self._is_own_only = settings.is_own_only
         version = self._connection.remote_properties().get("version", "")
         self.description = BrokerDescription(BrokerKind.ARTEMIS, version, (ENCODING,))
 
     def close(self) -> None:
-        self._parts.close()
+        self._connection.close()
 
     def left_behind(self) -> tuple[LeftBehind, ...]:
         """Return what browses did not show, or is stuck."""

@@ -51,6 +51,7 @@ class ArtemisManagement(ArtemisQuestions):
         if refusal is not None:
             self.refusals = self.refusals or (refusal,)
             self.why_unusable = no_permission("AMQP", refusal)
+        connection.parts.append(self)
 
     def ask_batch(self, questions: Sequence[ManagementQuestion]) -> list[ManagementAnswer]:
         """Ask several things at once; the answers are in the order of the questions."""

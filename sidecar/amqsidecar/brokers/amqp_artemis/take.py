@@ -49,6 +49,7 @@ class Notifications:
         )
         self._receiver.flow(_CREDIT)
         self._is_refusal_told = False
+        connection.parts.append(self)
 
     def take(self) -> Iterator[queue_watch.Binding]:
         """Return name and address of each created or deleted queue, and whether it was created."""
@@ -100,12 +101,10 @@ class _IntakeSession(AmqpArtemisLook):
         token_queue: str = "",
     ) -> None:
         super().__init__(opened, settings, token_queue)
-        connection, parts = opened.connection, opened.parts
-        self._pool = parts.add(SenderPool(connection, self._target_of))
-        self._notifications = parts.add(Notifications(connection))
-        self.intake = parts.add(
-            AmqpIntake(connection, self._management, is_own_only=settings.is_own_only)
-        )
+        connection = opened.connection
+        self._pool = SenderPool(connection, self._target_of)
+        self._notifications = Notifications(connection)
+        self.intake = AmqpIntake(connection, self._management, is_own_only=settings.is_own_only)
         self._chosen = ChosenMessages(self._management)
 
     def _tools(self, coordinator: Coordinator) -> AmqpTools:
@@ -174,9 +173,7 @@ class AmqpArtemisTake(_IntakeSession):
         Raises:
             BrokerRefused: the token queue can't be used.
         """
-        wire = opened.parts.add(
-            AmqpTokenWire(coordinator, opened.management, token_queue, settings.rules_digest)
-        )
+        wire = AmqpTokenWire(coordinator, opened.management, token_queue, settings.rules_digest)
         token = TokenQueue(wire, token_queue)
         super().__init__(opened, settings, token_queue)
         self.token = token

@@ -248,6 +248,5 @@ class ClassicIntake(AheadIntake):
         )
 
     def close(self) -> None:
-        """Begin to close all links; messages in hand go back."""
         self._ahead.close(subscription.receiver for subscription in self._subscriptions.values())
         self._subscriptions.clear()

@@ -16,7 +16,6 @@ from uuid import uuid4
 
 from amqsidecar.broker import MoveSession
 from amqsidecar.brokers.amqp.connection import AmqpConnection
-from amqsidecar.brokers.amqp.parts import AmqpParts
 from amqsidecar.brokers.amqp_classic.look import AmqpClassicLook, AmqpClassicSettings
 from amqsidecar.brokers.amqp_classic.take import AmqpClassicTake
 from amqsidecar.engine.broker_held_queues import refuse_to_move
@@ -35,20 +34,20 @@ class AmqpClassicLink:
     def look(self) -> AmqpClassicLook:
         """Connect and log in under a unique container id, which blocks no other connection."""
         container = f"{self._settings.client_id}-looks-{uuid4().hex[:12]}"
-        with self._connected(container) as (connection, parts):
-            return AmqpClassicLook(connection, parts, self._settings)
+        with self._connected(container) as connection:
+            return AmqpClassicLook(connection, self._settings)
 
     def take(self, token_queue: str) -> AmqpClassicTake:
         """Connect as the only one of the instance, try the connector, and wait for the token."""
-        with self._connected(self._settings.client_id) as (connection, parts):
-            return AmqpClassicTake(connection, parts, self._settings, token_queue)
+        with self._connected(self._settings.client_id) as connection:
+            return AmqpClassicTake(connection, self._settings, token_queue)
 
     def move(self) -> MoveSession:
         """Refuse: Classic can't keep what waits."""
         refuse_to_move(self)
 
     @contextmanager
-    def _connected(self, container: str) -> Iterator[tuple[AmqpConnection, AmqpParts]]:
+    def _connected(self, container: str) -> Iterator[AmqpConnection]:
         """Connect; disconnect if that or the block fails."""
         try:
             connection = AmqpConnection(self._settings.endpoint, self._settings.clock, container)
@@ -58,11 +57,13 @@ class AmqpClassicLink:
                     f"another connection of this instance is still open: {refused}"
                 ) from refused
             raise
-        parts = AmqpParts(connection)
-        with parts.kept():
+        try:
             product = connection.remote_properties().get("product") or "an unknown product"
             if "artemis" in product.lower() or "activemq" not in product.lower():
                 raise BrokerRefused(
                     f"{connection.place} is {product}, not ActiveMQ Classic; set broker.kind=auto"
                 )
-            yield connection, parts
+            yield connection
+        except BaseException:
+            connection.close()
+            raise

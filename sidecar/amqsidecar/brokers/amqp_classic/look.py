@@ -17,7 +17,6 @@ from amqsidecar.broker import BrokerDescription, BrokerKind, Delivery, Features,
 from amqsidecar.brokers.amqp.browser import Browser
 from amqsidecar.brokers.amqp.connection import AmqpConnection
 from amqsidecar.brokers.amqp.links import Receiver, Sender, forget, is_answered
-from amqsidecar.brokers.amqp.parts import AmqpParts
 from amqsidecar.brokers.amqp.trials import AmqpTrials
 from amqsidecar.brokers.amqp_classic.intake import MEANINGS, NOT_AMQP_MADE, NOT_CONVERTIBLE, OTHERS
 from amqsidecar.brokers.amqp_classic.probe import Transformer, find_transformer
@@ -289,12 +288,9 @@ BATCH: Final = 200
 class AmqpClassicLook(ClassicSession):
     """A session over one connection to one Classic broker; see `broker.LookSession`."""
 
-    def __init__(
-        self, connection: AmqpConnection, parts: AmqpParts, settings: AmqpClassicSettings
-    ) -> None:
+    def __init__(self, connection: AmqpConnection, settings: AmqpClassicSettings) -> None:
         self.features = Features(preferred_batch=BATCH)
         self._connection = connection
-        self._parts = parts
         self._settings: AmqpClassicSettings = settings
         self._clock = settings.clock
         self._numbers = count(1)
@@ -308,7 +304,7 @@ class AmqpClassicLook(ClassicSession):
         return BrokerDescription(BrokerKind.CLASSIC, version, (encoding,))
 
     def close(self) -> None:
-        self._parts.close()
+        self._connection.close()
 
     @cached_property
     def _counters(self) -> ClassicCounters:

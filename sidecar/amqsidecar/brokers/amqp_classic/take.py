@@ -8,7 +8,6 @@ from amqsidecar.broker import Delivery, Features, IntakeQueue, Resend
 from amqsidecar.brokers.amqp.browser import Browser
 from amqsidecar.brokers.amqp.connection import AmqpConnection
 from amqsidecar.brokers.amqp.cycle import AmqpCycle, AmqpTools
-from amqsidecar.brokers.amqp.parts import AmqpParts
 from amqsidecar.brokers.amqp.senders import SenderPool
 from amqsidecar.brokers.amqp.token import AmqpTokenWire
 from amqsidecar.brokers.amqp.transaction import Coordinator
@@ -67,7 +66,6 @@ class AmqpClassicTake(AmqpClassicLook):
     def __init__(
         self,
         connection: AmqpConnection,
-        parts: AmqpParts,
         settings: AmqpClassicSettings,
         token_queue: str,
     ) -> None:
@@ -76,7 +74,7 @@ class AmqpClassicTake(AmqpClassicLook):
         Raises:
             BrokerRefused: the connector damages messages, or the token queue can't be used.
         """
-        super().__init__(connection, parts, settings)
+        super().__init__(connection, settings)
         self._named: dict[Destination, Destination | None] = {}
         self._refused: dict[Destination, str] = {}
         self._others: dict[Destination, int] = {}
@@ -87,17 +85,15 @@ class AmqpClassicTake(AmqpClassicLook):
         if self._is_native_wire and not settings.amqp_producers_only:
             raise BrokerRefused(NATIVE_WIRE.format(connection.place, transformer.value))
         self.description = self._described(is_native_wire=self._is_native_wire)
-        coordinator = parts.add(Coordinator(connection, settings.crash_point))
-        pool = parts.add(SenderPool(connection, str))
-        wire = parts.add(
-            AmqpTokenWire(
-                coordinator,
-                BrowsedQueues(self._browser),
-                token_queue,
-                settings.rules_digest,
-                # Why: then only the first of several readers is handed tokens, until it is gone.
-                f"queue://{token_queue}?consumer.exclusive=true",
-            )
+        coordinator = Coordinator(connection, settings.crash_point)
+        pool = SenderPool(connection, str)
+        wire = AmqpTokenWire(
+            coordinator,
+            BrowsedQueues(self._browser),
+            token_queue,
+            settings.rules_digest,
+            # Why: then only the first of several readers is handed tokens, until it is gone.
+            f"queue://{token_queue}?consumer.exclusive=true",
         )
         self.token = TokenQueue(wire, token_queue)
         encode = partial(
@@ -108,14 +104,12 @@ class AmqpClassicTake(AmqpClassicLook):
         tools = AmqpTools(coordinator, pool, encode)
         self._cycle = AmqpCycle(tools, self.token, wire)
         self.ahead = self._cycle.ahead
-        self._watch = parts.add(ClassicWatch(self._browser, self._names, settings.final_suffix))
-        self._intake = parts.add(
-            ClassicIntake(
-                connection,
-                self.description.encodings[0],
-                is_native_wire=self._is_native_wire,
-                allowed_losses=settings.allowed_losses,
-            )
+        self._watch = ClassicWatch(self._browser, self._names, settings.final_suffix)
+        self._intake = ClassicIntake(
+            connection,
+            self.description.encodings[0],
+            is_native_wire=self._is_native_wire,
+            allowed_losses=settings.allowed_losses,
         )
         chosen = ClassicChoices(self._intake.reading, self.queue_counters)
         self.features = Features(preferred_batch=BATCH, choosing=chosen)

@@ -44,6 +44,7 @@ class DeathAdvisories:
         # The last receiver listens unless it was refused; those before it were refused and close.
         self._receivers: list[Receiver] = []
         self._numbers = count(1)
+        connection.parts.append(self)
 
     def listen(self) -> None:
         """Begin to listen, unless that is done; asks again where it was refused before."""
@@ -291,13 +292,6 @@ class ClassicWatch:
                 for wildcard, unnamed in self._unnamed.items()
             ),
         )
-
-    def close(self) -> None:
-        self._advisories.close()
-
-    @property
-    def is_closed(self) -> bool:
-        return self._advisories.is_closed
 
 
 NO_ORIGIN = (
