@@ -7,8 +7,8 @@ A package registers an object of type `GatePlugin` in the group `amqsidecar.gate
 the broker's policies: they decide nothing, they delay due redeliveries.
 """
 
-from collections.abc import Mapping
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Mapping
+from typing import Generic, Protocol, runtime_checkable
 
 from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.model.cause import cause_classes, cause_group
@@ -41,9 +41,9 @@ from amqsidecar.policy.classic_rules import (
     SharedDeadLetterStrategy,
 )
 from amqsidecar.policy.dead_letter_decider import DeadLetterDecider
-from amqsidecar.policy.destination_map import DestinationMap
+from amqsidecar.policy.destination_map import DestinationMap, V
 from amqsidecar.policy.discarding_decider import DiscardingDecider
-from amqsidecar.policy.gate_entries import EntriesPlugin, EntryFinder, GateEntries, read_entries
+from amqsidecar.policy.gate_entries import EntryFinder, GateEntries, read_entries
 from amqsidecar.policy.java_regex.java_regex import (
     JavaRegex,
     JavaRegexError,
@@ -158,6 +158,31 @@ class GatePlugin(Protocol):
             ConfigError: with every problem found.
         """
         ...
+
+
+class EntriesPlugin(Generic[V]):
+    """A kind of gate whose options are entries; see `GatePlugin`."""
+
+    def __init__(
+        self, name: str, read: Callable[[OptionReader], V], gate: Callable[[GateEntries[V]], Gate]
+    ) -> None:
+        self.name = name
+        self._read = read
+        self._gate = gate
+
+    def parse_options(self, options: Mapping[str, object], source: RuleSource) -> GateEntries[V]:
+        """Return the checked options.
+
+        Raises:
+            ConfigError: with every problem found.
+        """
+        return read_entries(options, source, self._read)
+
+    def compile(self, options: object) -> Gate:
+        """Return a gate that has seen nothing yet."""
+        if not isinstance(options, GateEntries):
+            raise TypeError(f"expected GateEntries, found {type(options).__name__}")
+        return self._gate(options)
 
 
 __all__ = [

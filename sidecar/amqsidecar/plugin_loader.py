@@ -3,12 +3,9 @@
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib.metadata import EntryPoint, EntryPoints, entry_points
-from typing import TypeVar
 
 from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.plugin import GatePlugin, Plugin
-
-P = TypeVar("P", Plugin, GatePlugin)
 
 GROUP = "amqsidecar.plugins"
 """The entry-point group, for ours and strangers' plugins alike."""
@@ -33,13 +30,16 @@ def load_plugins(found: Iterable[EntryPoint] | None = None) -> Mapping[str, Plug
         ConfigError: a plugin can't be loaded, is not a plugin, has a name that is taken, or a
             built-in one is missing; with every problem found.
     """
-    return _load(_installed(GROUP) if found is None else found, BUILT_IN, "plugin", {})
+    plugins: dict[str, Plugin] = {}
+    _load(_installed(GROUP) if found is None else found, BUILT_IN, "plugin", plugins)
+    return plugins
 
 
 def load_gate_plugins(found: Iterable[EntryPoint] | None = None) -> Mapping[str, GatePlugin]:
     """Return every installed kind of gate by its name; see `load_plugins`."""
-    gates = _installed(GATE_GROUP) if found is None else found
-    return _load(gates, BUILT_IN_GATES, "gate", {})
+    gates: dict[str, GatePlugin] = {}
+    _load(_installed(GATE_GROUP) if found is None else found, BUILT_IN_GATES, "gate", gates)
+    return gates
 
 
 @cache
@@ -50,9 +50,12 @@ def _installed(group: str) -> EntryPoints:
 
 
 def _load(
-    found: Iterable[EntryPoint], built_in: Sequence[str], kind: str, plugins: dict[str, P]
-) -> dict[str, P]:
-    """Return `plugins`, which is empty, with all that were found."""
+    found: Iterable[EntryPoint],
+    built_in: Sequence[str],
+    kind: str,
+    plugins: dict[str, Plugin] | dict[str, GatePlugin],
+) -> None:
+    """Add all that were found to `plugins`, which is empty."""
     problems: list[Problem] = []
     for entry_point in found:
         where = f"{kind} {entry_point.name} ({entry_point.value})"
@@ -84,4 +87,3 @@ def _load(
     )
     if problems:
         raise ConfigError(problems)
-    return plugins

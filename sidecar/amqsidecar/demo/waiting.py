@@ -6,26 +6,24 @@ import time
 from collections.abc import Callable
 from itertools import islice
 from random import SystemRandom
-from typing import Final, TypeVar
+from typing import Final
 
 _PORTS: Final = range(15_000, 32_000)
-T = TypeVar("T")
 
 
 def eventually(
-    condition: Callable[[], T], *, within_s: float, what: str, every_s: float = 0.02
-) -> T:
-    """Return the first true value of the condition.
+    condition: Callable[[], bool], *, within_s: float, what: str, every_s: float = 0.02
+) -> None:
+    """Wait until the condition is true.
 
     Raises:
         TimeoutError: there is none within the time; the text names `what`.
     """
     deadline_s = time.monotonic() + within_s
-    while not (value := condition()):
+    while not condition():
         if time.monotonic() >= deadline_s:
             raise TimeoutError(f"{what}: not within {within_s:g} s")
         time.sleep(every_s)
-    return value
 
 
 def wait_or_kill(process: "subprocess.Popen[bytes]", within_s: float) -> None:

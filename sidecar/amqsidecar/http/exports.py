@@ -4,7 +4,8 @@ A list is read page by page and never held in memory: changes meanwhile may be i
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from starlette.responses import Response, StreamingResponse
@@ -28,24 +29,22 @@ GROUPS_MAX = 2_000
 AT_A_TIME: Final = 4
 """Maximum exports streamed at a time; more are refused."""
 
-Key = TypeVar("Key")
 
-
-class ExportPage(NamedTuple, Generic[Key]):
+class ExportPage(NamedTuple):
     """A piece of a list.
 
     Attributes:
         text: its lines.
-        next_after: where to go on; None = this is the end.
+        read_next: reads the next piece; None = this is the end.
     """
 
     text: str
     rows: int
-    next_after: Key | None
+    read_next: "ReadPage | None"
 
 
-ReadPage = Callable[[Schedule, Key | None, int], ExportPage[Key]]
-"""A store, where to go on, and how many rows at most, to a page."""
+ReadPage = Callable[[Schedule, int], ExportPage]
+"""A store, and how many rows at most, to a page."""
 
 
 class Exports:
@@ -84,7 +83,7 @@ class Exports:
         """
         masking = self._queries.masking
 
-        def read(store: Schedule, after: RowKey | None, limit: int) -> ExportPage[RowKey]:
+        def read(store: Schedule, limit: int, after: RowKey | None = None) -> ExportPage:
             found = list_messages(
                 store,
                 with_numbered(store, selection),
@@ -93,7 +92,9 @@ class Exports:
                 after=after,
             )
             rows = [masking.struct(row, has_groups=True) for row in found.rows]
-            return ExportPage(export.messages_csv(rows), len(rows), found.next_after)
+            key = found.next_after
+            read_next = None if key is None else partial(read, after=key)
+            return ExportPage(export.messages_csv(rows), len(rows), read_next)
 
         answer = await self._streamed("messages", export.MESSAGES_HEADERS, read)
         _audit("messages", selection=conditions(selection))
@@ -108,55 +109,55 @@ class Exports:
         if await self._queries.ask(lambda at: at.store.operation(number)) is None:
             return None
 
-        def read(store: Schedule, after: str | None, limit: int) -> ExportPage[str]:
-            found = store.members(number, outcome, limit, after or "")
+        def read(store: Schedule, limit: int, after: str = "") -> ExportPage:
+            found = store.members(number, outcome, limit, after)
             has_more = len(found) == limit
-            last = found[-1].redelivery_id if has_more else None
-            return ExportPage(export.members_csv(found), len(found), last)
+            read_next = partial(read, after=found[-1].redelivery_id) if has_more else None
+            return ExportPage(export.members_csv(found), len(found), read_next)
 
         answer = await self._streamed(f"operation-{number}", export.MEMBERS_HEADERS, read)
         _audit("members", operation=number)
         return answer
 
     async def _streamed(
-        self, name: str, headers: Sequence[str], read: ReadPage[Key]
+        self, name: str, headers: Sequence[str], read: ReadPage
     ) -> StreamingResponse:
         if self._running >= AT_A_TIME:
             raise HttpRefused(503, "too many exports are running", Retry_After="30")
         self._running += 1
         try:
             # Why before the answer begins: what fails here is still answered with its status.
-            page = await self._page(read, None, min(export.ROWS_MAX, export.PAGE_ROWS))
+            page = await self._page(read, min(export.ROWS_MAX, export.PAGE_ROWS))
         except BaseException:
             self._note_end()
             raise
-        lines = self._lines(headers, read, page)
+        lines = self._lines(headers, page)
         return _Counted(lines, headers=_headers(name), ended=self._note_end)
 
     def _note_end(self) -> None:
         self._running -= 1
 
-    async def _lines(
-        self, headers: Sequence[str], read: ReadPage[Key], page: ExportPage[Key]
-    ) -> AsyncIterator[bytes]:
+    async def _lines(self, headers: Sequence[str], page: ExportPage) -> AsyncIterator[bytes]:
         """Yield at most `ROWS_MAX` rows from a first page on, and a last line where more follow."""
         yield _encoded(export.csv_lines([headers]))
         left = export.ROWS_MAX
         for number in range(1, export.PAGES_MAX + 1):
             yield _encoded(page.text)
             left -= page.rows
-            if page.next_after is None:
+            read_next = page.read_next
+            if read_next is None:
                 return
-            if not left or number == export.PAGES_MAX:
-                break
-            page = await self._page(read, page.next_after, min(left, export.PAGE_ROWS))
-        more = await self._page(read, page.next_after, 1)
-        if more.rows or more.next_after is not None:
-            last = f"only the first {export.ROWS_MAX - left} rows are in this file"
-            yield _encoded(export.csv_lines([[last, *[""] * (len(headers) - 1)]]))
+            if left and number < export.PAGES_MAX:
+                page = await self._page(read_next, min(left, export.PAGE_ROWS))
+                continue
+            more = await self._page(read_next, 1)
+            if more.rows or more.read_next is not None:
+                last = f"only the first {export.ROWS_MAX - left} rows are in this file"
+                yield _encoded(export.csv_lines([[last, *[""] * (len(headers) - 1)]]))
+            return
 
-    async def _page(self, read: ReadPage[Key], after: Key | None, limit: int) -> ExportPage[Key]:
-        return await self._queries.ask(lambda at: read(at.store, after, limit))
+    async def _page(self, read: ReadPage, limit: int) -> ExportPage:
+        return await self._queries.ask(lambda at: read(at.store, limit))
 
 
 class _Counted(StreamingResponse):

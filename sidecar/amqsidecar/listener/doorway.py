@@ -8,9 +8,8 @@ client whose protocol is not read may never log in: it has one of the places for
 from collections import Counter
 from collections.abc import Sequence
 from ipaddress import IPv4Network, IPv6Network, ip_address
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
-ClientT = TypeVar("ClientT")
 IpNetwork = IPv4Network | IPv6Network
 
 _NETWORK_BYTES: Final = {4: 3, 6: 8}
@@ -28,8 +27,8 @@ class _Place(NamedTuple):
     since_s: float
 
 
-class Doorway(Generic[ClientT]):
-    """The places before the log-in, in the order taken."""
+class Doorway:
+    """The places before the log-in, in the order taken; guests are numbers."""
 
     def __init__(self, places_max: int, trusted: Sequence[IpNetwork], unread_max: int) -> None:
         """Begin without guests.
@@ -40,18 +39,16 @@ class Doorway(Generic[ClientT]):
             unread_max: places of clients whose protocol is not read; half of them for one address.
         """
         self._unread_max = unread_max
-        self._unread: dict[ClientT, str] = {}
+        self._unread: dict[int, str] = {}
         self._places_max = places_max
         self._trusted = tuple(trusted)
-        self._places: dict[ClientT, _Place] = {}
+        self._places: dict[int, _Place] = {}
 
     def __len__(self) -> int:
         """Return how many places are taken."""
         return len(self._places)
 
-    def enter(
-        self, guest: ClientT, address: str, now_s: float, *, is_full: bool = False
-    ) -> ClientT | None:
+    def enter(self, guest: int, address: str, now_s: float, *, is_full: bool = False) -> int | None:
         """Take a place; return the guest that gives way, maybe this one; None = there is room."""
         place = self._place_at(address, now_s)
         crowd = self._crowd(place, len(self._places) if is_full else self._places_max)
@@ -64,12 +61,12 @@ class Doorway(Generic[ClientT]):
         self._places[guest] = place
         return evicted
 
-    def leave(self, guest: ClientT) -> None:
+    def leave(self, guest: int) -> None:
         """Give a place up; safe to call twice."""
         self._places.pop(guest, None)
         self._unread.pop(guest, None)
 
-    def pass_unread(self, guest: ClientT) -> bool:
+    def pass_unread(self, guest: int) -> bool:
         """Exchange a place for one of unread clients; return whether there is one."""
         place = self._places.pop(guest)
         if not place.is_trusted:
@@ -94,7 +91,7 @@ class Doorway(Generic[ClientT]):
         is_trusted = any(found.version == one.version and found in one for one in self._trusted)
         return _Place(str(found), network, is_trusted, now_s)
 
-    def _crowd(self, place: _Place, places_max: int) -> list[ClientT]:
+    def _crowd(self, place: _Place, places_max: int) -> list[int]:
         """Return the candidates to give way for a place, the oldest first; [] = none."""
         of = self._places
         if not place.is_trusted:

@@ -253,11 +253,15 @@ class Relay:
     """One client's connection, from its acceptance on.
 
     Attributes:
+        number: of this connection, which tells it from the others of the listener.
         held_bytes: held for the client beside messages.
         is_logged_in: the broker accepted its log-in, or its protocol is not read.
     """
 
-    def __init__(self, choose: ChooseSession, listening: Listening, connect: ConnectBroker) -> None:
+    def __init__(
+        self, number: int, choose: ChooseSession, listening: Listening, connect: ConnectBroker
+    ) -> None:
+        self.number = number
         self._session = choose(b"")
         self._choose = choose
         self._has_spoken = False

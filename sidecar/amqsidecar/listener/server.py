@@ -8,6 +8,7 @@ import ssl
 from asyncio import sslproto
 from collections.abc import Callable, Sequence
 from ipaddress import IPv4Address, IPv6Address, ip_address
+from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
@@ -128,19 +129,20 @@ class Listener:
             counts.unkept,
         )
         counts.watch(lambda: budget.memory_bytes, lambda: budget.spooled_bytes)
-        self._doorway: Doorway[Relay] = Doorway(
+        self._doorway = Doorway(
             settings.logins_max, settings.trusted, max(1, settings.connections_max // 2)
         )
         self._held_bytes = self._ended = 0
-        self._relays: set[Relay] = set()
+        self._relays: dict[int, Relay] = {}
+        self._numbers = count(1)
         self._all_ended = asyncio.Event()
 
     @property
     def problem(self) -> str:
         """Why no client can be accepted; "" = some can. For any thread."""
-        count = self._settings.connections_max
-        is_full = len(self._relays) >= count and not len(self._doorway)
-        return f"all {count} connections are taken" if is_full else ""
+        places = self._settings.connections_max
+        is_full = len(self._relays) >= places and not len(self._doorway)
+        return f"all {places} connections are taken" if is_full else ""
 
     @property
     def shortage(self) -> str:
@@ -151,9 +153,9 @@ class Listener:
             ("connections without a log-in", doorway, settings.logins_max),
         )
         return "; ".join(
-            f"{taken} of {count} {what} are taken"
-            for what, taken, count in of
-            if taken > _SHORT_SHARE * count
+            f"{taken} of {places} {what} are taken"
+            for what, taken, places in of
+            if taken > _SHORT_SHARE * places
         )
 
     async def serve(self, stop: asyncio.Event, started: Callable[[str, int], None]) -> None:
@@ -177,7 +179,7 @@ class Listener:
         await self._drain()
 
     async def _drain(self) -> None:
-        for relay in list(self._relays):
+        for relay in list(self._relays.values()):
             relay.drain()
         try:
             async with asyncio.timeout(self._settings.drain_s):
@@ -186,7 +188,7 @@ class Listener:
                     await self._all_ended.wait()
         except TimeoutError:
             log.warning("not_drained", connections=len(self._relays))
-        for relay in list(self._relays):
+        for relay in list(self._relays.values()):
             relay.end("the listener stops")
 
     async def _accept_all(self, listening: socket.socket) -> None:
@@ -203,21 +205,21 @@ class Listener:
 
     def _admit(self, connected: socket.socket, address: str) -> None:
         settings = self._settings
-        relay = Relay(self._session, self, self._connect)
-        evicted: Relay | None = relay
+        number = next(self._numbers)
+        evicted: int | None = number
         is_full = len(self._relays) >= settings.connections_max
         if not is_full or len(self._doorway):
             evicted = self._doorway.enter(
-                relay, address, asyncio.get_running_loop().time(), is_full=is_full
+                number, address, asyncio.get_running_loop().time(), is_full=is_full
             )
         if evicted is not None:
             self._counts.refused()
-        if evicted is relay:
+        if evicted == number:
             reset(connected)
             return
-        self._relays.add(relay)
+        relay = self._relays[number] = Relay(number, self._session, self, self._connect)
         if evicted is not None:
-            evicted.end("", True)
+            self._relays[evicted].end("", True)
         self._count()
         connected.setblocking(False)
         relay.admit(connected, settings.tls, settings.login_s)
@@ -278,8 +280,8 @@ class Listener:
     def logged_in(self, relay: Relay, is_unread: bool) -> None:
         """Note an accepted log-in, or a protocol in which log-ins are not visible."""
         if not is_unread:
-            self._doorway.leave(relay)
-        elif not self._doorway.pass_unread(relay):
+            self._doorway.leave(relay.number)
+        elif not self._doorway.pass_unread(relay.number):
             self._counts.refused()
             relay.end("", True)
         self._count()
@@ -320,8 +322,8 @@ class Listener:
 
     def ended(self, relay: Relay, why: str) -> None:
         """Forget a connection."""
-        self._relays.discard(relay)
-        self._doorway.leave(relay)
+        self._relays.pop(relay.number, None)
+        self._doorway.leave(relay.number)
         self._ended += 1
         if self._ended > max(_ENDED_MAX, len(self._relays) // 8):
             # Why: a connection leaves cycles, with TLS of some 300 KiB, which Python finds late.

@@ -1,10 +1,9 @@
 """The state machine of one client's connection: bytes in, bytes and effects out; no IO."""
 
 from abc import ABC, abstractmethod
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from enum import StrEnum
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol
 
 
 class OnFailure(StrEnum):
@@ -101,11 +100,7 @@ class Raw(Protocol):
         ...
 
 
-CutterT = TypeVar("CutterT", bound=Cutter)
-PieceT = TypeVar("PieceT", bound=Raw)
-
-
-class CutSession(ABC, Generic[CutterT, PieceT]):
+class ClientSession(ABC):
     """One client's connection as a state machine: both directions, cut, and their effects.
 
     Attributes:
@@ -113,16 +108,18 @@ class CutSession(ABC, Generic[CutterT, PieceT]):
         is_logged_in: the broker has accepted its log-in, or the protocol is passed on unread.
     """
 
-    def __init__(self, from_client: CutterT, from_broker: CutterT) -> None:
+    _from_client: Cutter
+    _from_broker: Cutter
+    # Of the client, cut, and not looked at yet.
+    _waiting: Collection[Raw]
+
+    def __init__(self) -> None:
         """Begin with a connection that was just made."""
         self.login = ""
         self.is_logged_in = False
-        self._from_client, self._from_broker = from_client, from_broker
         self._client_is_plain = self._broker_is_plain = False
         self._is_over = False
         self._effects: list[Effect] = []
-        # Of the client, cut, and not looked at yet.
-        self._waiting: deque[PieceT] = deque()
         # Of the listener's own to the client: goes out behind the frame that is going out.
         self._said: list[bytes] = []
 
@@ -183,6 +180,3 @@ class CutSession(ABC, Generic[CutterT, PieceT]):
         done = [*self._effects, *effects]
         self._effects.clear()
         return done
-
-
-ClientSession = CutSession[Any, Any]

@@ -1,9 +1,10 @@
 """A kept message taken apart: the parts that people see, and that they change."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from enum import Enum, auto
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
 from amqsidecar.errors import UndecodableMessage
 from amqsidecar.messages.slots import Plain, Slot, shown
@@ -11,8 +12,6 @@ from amqsidecar.model.message import EDITABLE_TYPES, FIELDS_MAX, BodyKind, BodyV
 from amqsidecar.model.property_locks import lock_of
 
 STREAM_LOCK = "the values of a StreamMessage can't be changed"
-
-_Read = TypeVar("_Read")
 
 
 class Form(Enum):
@@ -122,23 +121,13 @@ class MessageTree(ABC):
         """Return the message with its changes."""
 
 
-def attempt(
-    read: Callable[[], _Read], otherwise: _Read, what: str, problems: list[str] | None = None
-) -> _Read:
-    """Return the result of `read`, or `otherwise` if it raises UndecodableMessage.
-
-    Args:
-        read: reads a part.
-        otherwise: the value to go on with.
-        what: is read, as the problem names it.
-        problems: gets the problem; None = it is of no interest.
-    """
+@contextmanager
+def noted(what: str, problems: list[str]) -> Iterator[None]:
+    """Note a problem where the block raises UndecodableMessage; `what` is what it reads."""
     try:
-        return read()
+        yield
     except UndecodableMessage as error:
-        if problems is not None:
-            problems.append(f"{what} can't be read: {error}")
-        return otherwise
+        problems.append(f"{what} can't be read: {error}")
 
 
 def entries_body(entries: Sequence[Slot], size_bytes: int, *, is_map: bool) -> BodyView:

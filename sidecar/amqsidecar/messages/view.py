@@ -8,7 +8,7 @@ from amqsidecar.errors import UndecodableMessage
 from amqsidecar.formats import core_artemis_message, openwire_codec
 from amqsidecar.messages.body_text import bytes_body
 from amqsidecar.messages.slots import Slot, shown
-from amqsidecar.messages.tree import Form, MessageTree, attempt
+from amqsidecar.messages.tree import Form, MessageTree, noted
 from amqsidecar.messages.trees.amqp import AmqpTree
 from amqsidecar.messages.trees.core import CoreTree
 from amqsidecar.messages.trees.openwire import OpenWireTree
@@ -45,8 +45,12 @@ def view_message(encoding: str, message: bytes, max_bytes: int = BODY_BYTES_MAX)
         )
     problems: list[str] = []
     headers = tree.headers(problems)
-    properties = attempt(tree.properties, list[Slot](), tree.properties_name, problems)
-    body = attempt(lambda: tree.body(max_bytes), _UNREADABLE_BODY, "its body", problems)
+    properties: list[Slot] = []
+    with noted(tree.properties_name, problems):
+        properties = tree.properties()
+    body = _UNREADABLE_BODY
+    with noted("its body", problems):
+        body = tree.body(max_bytes)
     form = tree.form if body.locked is None else None
     return MessageView(
         wire=tree.wire,

@@ -2,20 +2,17 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic
 
 from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.model.destination import Destination, DestinationKind
-from amqsidecar.policy.destination_map import DestinationMap
+from amqsidecar.policy.destination_map import DestinationMap, V
 from amqsidecar.policy.option_reader import OptionReader
 from amqsidecar.policy.rule_source import RuleSource
 
-T = TypeVar("T")
-G = TypeVar("G")
-
 
 @dataclass(frozen=True, slots=True)
-class GateEntries(Generic[T]):
+class GateEntries(Generic[V]):
     """The checked options of one gate.
 
     Attributes:
@@ -23,18 +20,18 @@ class GateEntries(Generic[T]):
         default_entry: for all other destinations; None = they are not the gate's business.
     """
 
-    entries: tuple[tuple[tuple[Destination, ...], T], ...]
-    default_entry: T | None
+    entries: tuple[tuple[tuple[Destination, ...], V], ...]
+    default_entry: V | None
 
 
-class EntryFinder(Generic[T]):
+class EntryFinder(Generic[V]):
     """Finds the one entry that acts on a destination; of `address::queue` the address counts."""
 
-    def __init__(self, options: GateEntries[T]) -> None:
+    def __init__(self, options: GateEntries[V]) -> None:
         self._map = DestinationMap(options.entries)
         self._default = options.default_entry
 
-    def find(self, destination: Destination) -> T | None:
+    def find(self, destination: Destination) -> V | None:
         """Return the entry that acts on a destination; None = none."""
         if "::" in destination.name:
             destination = Destination(DestinationKind(destination.kind), destination.address)
@@ -48,8 +45,8 @@ class EntryFinder(Generic[T]):
 
 
 def read_entries(
-    options: Mapping[str, object], source: RuleSource, read: Callable[[OptionReader], T]
-) -> GateEntries[T]:
+    options: Mapping[str, object], source: RuleSource, read: Callable[[OptionReader], V]
+) -> GateEntries[V]:
     """Return the options of a gate: `entries`, each with a pattern, and `default_entry`.
 
     Raises:
@@ -71,28 +68,3 @@ def read_entries(
     if problems:
         raise ConfigError(problems)
     return GateEntries(tuple(entries), default_entry)
-
-
-class EntriesPlugin(Generic[T, G]):
-    """A kind of gate whose options are entries; see `GatePlugin` in `amqsidecar.plugin`."""
-
-    def __init__(
-        self, name: str, read: Callable[[OptionReader], T], gate: Callable[[GateEntries[T]], G]
-    ) -> None:
-        self.name = name
-        self._read = read
-        self._gate = gate
-
-    def parse_options(self, options: Mapping[str, object], source: RuleSource) -> GateEntries[T]:
-        """Return the checked options.
-
-        Raises:
-            ConfigError: with every problem found.
-        """
-        return read_entries(options, source, self._read)
-
-    def compile(self, options: object) -> G:
-        """Return a gate that has seen nothing yet."""
-        if not isinstance(options, GateEntries):
-            raise TypeError(f"expected GateEntries, found {type(options).__name__}")
-        return self._gate(options)

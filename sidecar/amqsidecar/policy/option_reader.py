@@ -4,13 +4,10 @@ Plugins use it for their part of a YAML policy.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
 
 from amqsidecar.errors import Problem
 from amqsidecar.model.destination import Destination, DestinationKind, parse_destination
 from amqsidecar.policy.rule_source import RuleSource
-
-T = TypeVar("T")
 
 INT_MIN, INT_MAX = -(2**31), 2**31 - 1
 LONG_MIN, LONG_MAX = -(2**63), 2**63 - 1
@@ -56,7 +53,7 @@ class OptionReader:
                 known = ", ".join(sorted(self._read))
                 self.fail(str(key), f"there is no such option; known here: {known}")
 
-    def _typed(self, key: str, default: T, kinds: tuple[type, ...], expected: str) -> object:
+    def _typed(self, key: str, default: object, kinds: tuple[type, ...], expected: str) -> object:
         self._read.add(key)
         value = self._options.get(key, default)
         # Why: a Python bool is an int, but `true` is no number.
@@ -72,8 +69,12 @@ class OptionReader:
         self._read.add(key)
         return self._options.get(key)
 
-    def boolean(self, key: str, *, default: T) -> bool | T:
+    def boolean(self, key: str, *, default: bool) -> bool:
         """Return a boolean option."""
+        return self.flag(key, default) is True
+
+    def flag(self, key: str, default: bool | None) -> bool | None:
+        """Return a boolean option, or the default, which may be None."""
         value = self._typed(key, default, (bool,), "true or false")
         return value if isinstance(value, bool) else default
 

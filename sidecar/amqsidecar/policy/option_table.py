@@ -9,7 +9,6 @@ from dataclasses import Field, fields
 from typing import Any, Final, Protocol, TypeVar, get_args
 
 R = TypeVar("R")
-T = TypeVar("T")
 
 INT: Final[Mapping[str, object]] = {"bits": 32}
 """Metadata of a whole number of 32 bits; without metadata it has 64."""
@@ -23,8 +22,8 @@ _TYPES: Final = (bool, int, float, str)
 class Notation(Protocol):
     """Reads the options of one rule, each by its name in snake case; it collects all problems."""
 
-    def boolean(self, key: str, *, default: T) -> bool | T:
-        """Return true or false."""
+    def flag(self, key: str, default: bool | None) -> bool | None:
+        """Return true or false, or the default where it is not given."""
         ...
 
     def integer(self, key: str, default: int, *, least: int, most: int) -> int:
@@ -91,7 +90,7 @@ def _read(one: Field[Any], notation: Notation) -> object:
     default: Any = one.default
     kind = _type_of(one)
     if kind is bool:
-        return notation.boolean(one.name, default=default)
+        return notation.flag(one.name, default)
     if kind is str:
         return notation.text(one.name, default)
     if kind is float:

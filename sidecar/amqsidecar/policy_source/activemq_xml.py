@@ -152,7 +152,7 @@ class _ActiveMqXml(BeanValues):
             self.beans.problem(source, f"{found}; a policy needs exactly one")
             return ClassicRules()
         broker = self.beans.read(brokers[0])
-        scheduler_support = self.boolean(broker, "schedulerSupport", default=False)
+        scheduler_support = self.flag(broker, "schedulerSupport", default=False) is True
         plugins = tuple(self._plugins(broker))
         dead_letter = self._destination_policy(broker)
         self._warn_about_composites(dead_letter)
@@ -260,7 +260,7 @@ class _ActiveMqXml(BeanValues):
 
     def _policy(self, bean: Bean) -> RedeliveryPolicy:
         self.check_names(bean, _POLICY_NAMES)
-        self.boolean(bean, "preDispatchCheck", default=True)
+        self.flag(bean, "preDispatchCheck", default=True)
         return read_options(RedeliveryPolicy, BeanOptions(self, bean), source=bean.source)
 
     def _discarding(self, bean: Bean) -> DiscardingRules:

@@ -3,15 +3,12 @@
 import re
 from collections.abc import Iterator
 from difflib import get_close_matches
-from typing import TypeVar
 
 from amqsidecar.model.destination import Destination, DestinationKind, parse_destination, queue
 from amqsidecar.policy.option_table import Notation, broker_name
 from amqsidecar.policy.rule_source import RuleSource
 from amqsidecar.policy_source.spring_beans import CONSTRUCTOR_ARGUMENT, Bean, BeanReader, Value
 from amqsidecar.policy_source.xml_file import whole_number
-
-T = TypeVar("T")
 
 DESTINATION_KINDS = {
     "queue": DestinationKind.QUEUE,
@@ -70,7 +67,7 @@ class BeanValues:
             return self.destination_of(bean, value) or (queue(">"),)
         kind = DESTINATION_KINDS[winner]
         if winner in ("tempQueue", "tempTopic"):
-            if not self.boolean(bean, winner, default=True):
+            if not self.flag(bean, winner, default=True):
                 self.warn(
                     bean.source,
                     f'{winner}="false" selects every {kind.value} all the same, as in the broker; '
@@ -188,7 +185,7 @@ class BeanValues:
             return None
         return self.text(bean, name)
 
-    def boolean(self, bean: Bean, name: str, *, default: T) -> bool | T:
+    def flag(self, bean: Bean, name: str, default: bool | None) -> bool | None:
         """Return true or false, in the spellings that the broker takes."""
         text = self._typed(bean, name, "true or false")
         if text is None:
@@ -243,9 +240,9 @@ class BeanOptions(Notation):
         self._values = values
         self._bean = bean
 
-    def boolean(self, key: str, *, default: T) -> bool | T:
+    def flag(self, key: str, default: bool | None) -> bool | None:
         """Return true or false, in the spellings that the broker takes."""
-        return self._values.boolean(self._bean, broker_name(key), default=default)
+        return self._values.flag(self._bean, broker_name(key), default)
 
     def integer(self, key: str, default: int, *, least: int, most: int) -> int:
         """Return a whole number that fits into as many bits as the bounds."""

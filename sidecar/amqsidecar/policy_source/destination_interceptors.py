@@ -39,11 +39,11 @@ def read_interceptors(values: BeanValues, broker: Bean) -> DestinationIntercepto
     composites: list[CompositeDestination] = []
     virtual_topics: list[VirtualTopic] = []
     mirrored_queues: MirroredQueues | None = None
-    temporary = values.boolean(broker, "useTempMirroredQueues", default=True)
+    temporary = values.flag(broker, "useTempMirroredQueues", default=True) is True
     written = broker.values.get("destinationInterceptors")
-    if written is None and values.boolean(broker, "useMirroredQueues", default=False):
+    if written is None and values.flag(broker, "useMirroredQueues", default=False):
         mirrored_queues = MirroredQueues(temporary=temporary, source=broker.source)
-    if written is None and values.boolean(broker, "useVirtualTopics", default=True):
+    if written is None and values.flag(broker, "useVirtualTopics", default=True):
         virtual_topics.append(VirtualTopic())
     for bean in values.beans.beans_of(written) if written else ():
         if bean.kind == "virtualDestinationInterceptor":

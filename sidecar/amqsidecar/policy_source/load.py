@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TypeVar
 from urllib.parse import parse_qsl
 
 from amqsidecar.errors import ConfigError, Problem
@@ -31,8 +30,6 @@ from amqsidecar.policy_source.broker_properties import (
 from amqsidecar.policy_source.broker_xml import read_broker_xml
 from amqsidecar.policy_source.policy_yaml import read_policy_mapping, read_yaml
 from amqsidecar.policy_source.xml_file import MAX_FILE_BYTES, local_name, read_xml, whole_number
-
-T = TypeVar("T")
 
 _CUSTOM_RESOURCES = ("ActiveMQArtemis", "Broker")
 PREFIX = "jms.redeliveryPolicy."
@@ -61,7 +58,7 @@ def read_jms_uri(uri: str) -> RedeliveryPolicy:
     for key, text in parse_qsl(_query(uri), keep_blank_values=True):
         if key.startswith(PREFIX):
             options.add(key.removeprefix(PREFIX), text.strip())
-    options.boolean("pre_dispatch_check", default=True)
+    options.flag("pre_dispatch_check", default=True)
     policy = read_options(RedeliveryPolicy, options, source=RuleSource(place))
     if options.problems:
         raise ConfigError(options.problems)
@@ -101,7 +98,7 @@ class _UriOptions(Notation):
         self._fail(name, f"expected {expected}")
         return None
 
-    def boolean(self, key: str, *, default: T) -> bool | T:
+    def flag(self, key: str, default: bool | None) -> bool | None:
         text = self._read(key, _BOOLEAN, "true or false")
         return default if text is None else text.lower() == "true"
 

@@ -5,17 +5,18 @@ looked at often while a re-send to it may still come back, and now and then whil
 for it, so that there is a look from before its re-send. Without either the link is closed.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Protocol, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Final, Protocol
 
 import structlog
 
 from amqsidecar.broker import Link, LookSession
 from amqsidecar.clock import Clock
 from amqsidecar.errors import BrokerRefused, ConfigError, LinkLost
-from amqsidecar.model.destination import parse_destination
+from amqsidecar.model.destination import Destination, parse_destination
 from amqsidecar.model.event import AnyEvent, Received, Resent
-from amqsidecar.model.outcome import COUNTING_MENDS, NOT_COUNTED, Account, Observation
+from amqsidecar.model.outcome import COUNTING_MENDS, NOT_COUNTED, Account, Counters, Observation
 from amqsidecar.model.schedule import Tally
 from amqsidecar.runtime.final_queues import FinalQueueWatch
 from amqsidecar.runtime.in_place import InPlaceIndex
@@ -46,8 +47,6 @@ _FIRST_PAUSE_S: Final = 1.0
 _MAX_PAUSE_S: Final = 60.0
 _RETRY_S: Final = 15.0
 """From a failure of the store to the next attempt."""
-
-_Answer = TypeVar("_Answer")
 
 log = structlog.get_logger("amqsidecar.watching")
 
@@ -218,10 +217,10 @@ class Watching:
         now_s = self._clock.monotonic_s()
         if now_s < self._find_at_s or self._find_unread is no_unread_queues:
             return
-        found = self._ask_unread(lambda link: tuple(map(str, self._find_unread(link))))
-        if found is not None:
-            self._unread = found
-            self._find_at_s = now_s + FIND_S
+        with self._asking_unread() as link:
+            if link is not None:
+                self._unread = tuple(map(str, self._find_unread(link)))
+                self._find_at_s = now_s + FIND_S
 
     def _is_unread(self, one: _Watched, known: Mapping[str, int]) -> bool:
         name = str(one.destination)
@@ -231,9 +230,10 @@ class Watching:
         """Look at queues that are not read; nothing where the broker can't be asked now."""
         if not due:
             return []
-        counters = self._ask_unread(
-            lambda link: link.queue_counters([one.destination for one in due])
-        )
+        counters: Mapping[Destination, Counters] | None = None
+        with self._asking_unread() as link:
+            if link is not None:
+                counters = link.queue_counters([one.destination for one in due])
         if counters is None:
             return []
         now_s, now_ms = self._clock.monotonic_s(), self._clock.now_ms()
@@ -246,23 +246,20 @@ class Watching:
                 seen.append(one.latest)
         return seen
 
-    def _ask_unread(self, ask: Callable[[LookSession], _Answer]) -> _Answer | None:
-        """Ask about queues that are not read; None = the broker can't be asked now.
+    @contextmanager
+    def _asking_unread(self) -> Iterator[LookSession | None]:
+        """Ask in the block about queues that are not read; None = the broker can't be asked now.
 
         A refusal ends the counting of these queues for a while, and no more than that: the
         sidecar's user needs no permission on them.
         """
-        link = self._open_link()
-        if link is None:
-            return None
         try:
-            return ask(link)
+            yield self._open_link()
         except BrokerRefused as refused:
             self._give_up_unread(str(refused))
         except LinkLost as lost:
             self._give_up_unread(f"the link is lost: {lost}")
             self._lost(f"the link is lost: {lost}")
-        return None
 
     def _give_up_unread(self, reason: str) -> None:
         self._unread = ()

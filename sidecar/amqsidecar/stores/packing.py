@@ -3,6 +3,7 @@
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from io import BytesIO
 from typing import Any, NamedTuple, TypeVar
 
@@ -13,7 +14,6 @@ from amqsidecar.model.event import AnyEvent, Received
 from amqsidecar.model.failure import CountFields, FailureGroup, Failures
 from amqsidecar.model.schedule import ExhaustedTally, GateTally
 
-T = TypeVar("T")
 _S = TypeVar("_S", bound=msgspec.Struct)
 
 PLAIN, DEFLATED = 0, 1
@@ -108,16 +108,18 @@ def unpack_events(packing: int, body: bytes) -> list[AnyEvent]:
     Raises:
         StoreUnavailable: it is damaged, or has more than `EVENTS_BYTES_MAX`.
     """
-    return _read(_decode_events, _plain(packing, body))
+    with _reading():
+        return _decode_events(_plain(packing, body))
 
 
 def _plain(packing: int, body: bytes) -> bytes:
     return body if packing == PLAIN else _inflated(body, EVENTS_BYTES_MAX)
 
 
-def _read(decode: Callable[[bytes | msgspec.Raw], T], encoded: bytes | msgspec.Raw) -> T:
+@contextmanager
+def _reading() -> Iterator[None]:
     try:
-        return decode(encoded)
+        yield
     except msgspec.DecodeError as error:
         raise _damaged(f"a block of events can't be read: {error}") from error
 
@@ -158,7 +160,9 @@ def events_called(blocks: Iterable[tuple[int, bytes]], name: str) -> Iterator[st
         plain = _plain(packing, body)
         # Why: to decode all that was ever written takes ten times as long.
         if quoted in plain or (row_id and numbered in plain):
-            for event in _read(_decode_events, plain):
+            with _reading():
+                events = _decode_events(plain)
+            for event in events:
                 is_row = bool(row_id) and event.id == row_id
                 if is_row or (isinstance(event, Received) and event.message_id == name):
                     yield event.redelivery_id
@@ -177,12 +181,13 @@ def of_message(
         StoreUnavailable: as `unpack_events`.
     """
     found = (
-        _read(_decode_event, one)
+        _decode_event(one)
         for packing, body in blocks
-        for one in _read(_decode_list, _plain(packing, body))
-        if is_meant(_read(_decode_named, one).redelivery_id)
+        for one in _decode_list(_plain(packing, body))
+        if is_meant(_decode_named(one).redelivery_id)
     )
-    return list(deque(found, HISTORY_MAX))
+    with _reading():
+        return list(deque(found, HISTORY_MAX))
 
 
 def pack_message(message: bytes) -> bytes:

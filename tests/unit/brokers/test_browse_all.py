@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amqsidecar.brokers.classic.browse_all import browse_all
+from amqsidecar.brokers.classic.browse_all import BrowsedMessage, browse_all
 
 LIMIT = 120
 
@@ -18,15 +18,17 @@ class Queue:
         self.limit = limit
         self.browses = 0
 
-    def browse(self, at_most: int, selector: str) -> Iterator[tuple[int, int]]:
+    def browse(self, at_most: int, selector: str) -> Iterator[BrowsedMessage]:
         self.browses += 1
         words = selector.split()
         low, high = (int(words[-3]), int(words[-1])) if words else (0, 1 << 60)
         found = [one for one in self.messages if low <= one[1] <= high]
-        yield from found[: min(at_most, self.limit)]
+        for number, at_ms in found[: min(at_most, self.limit)]:
+            yield b"%d" % number, b"%d" % at_ms
 
     def shown(self, at_most: int = 1_000_000) -> list[int]:
-        return [number for number, _ in browse_all(self.browse, lambda one: one, at_most, "")]
+        found = browse_all(self.browse, lambda one: (one[0], int(one[1])), at_most, "")
+        return [int(number) for number, _ in found]
 
 
 @given(

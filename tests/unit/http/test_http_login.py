@@ -241,11 +241,13 @@ def test_a_command_makes_a_token_and_its_line(capsys: pytest.CaptureFixture[str]
     assert run_command_line(["access", "token", "ci", "--role", "operator"]) == 0
     captured = capsys.readouterr()
     token = captured.err.split()[-1]
-    assert parse_tokens(captured.out) == {token_digest(token): ("ci", Role.OPERATOR)}
+    [(digest, user)] = parse_tokens(captured.out).items()
+    assert (digest, user.name, user.role) == (token_digest(token), "ci", Role.OPERATOR)
     assert token not in captured.out
     assert run_command_line(["access", "token", "ci", "--output", "json"]) == 0
     made = json.loads(capsys.readouterr().out)
-    assert parse_tokens(made["line"]) == {token_digest(made["token"]): ("ci", Role.VIEWER)}
+    [(digest, user)] = parse_tokens(made["line"]).items()
+    assert (digest, user.name, user.role) == (token_digest(made["token"]), "ci", Role.VIEWER)
 
 
 def test_a_command_makes_the_line_of_a_user(

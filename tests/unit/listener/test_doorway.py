@@ -12,7 +12,7 @@ PLACES = 20
 
 
 def test_one_address_keeps_nobody_else_out() -> None:
-    doorway: Doorway[int] = Doorway(PLACES, (), PLACES)
+    doorway = Doorway(PLACES, (), PLACES)
     for number in range(1000):
         doorway.enter(number, "10.0.0.1", float(number))
     assert len(doorway) == PLACES // 2
@@ -20,7 +20,7 @@ def test_one_address_keeps_nobody_else_out() -> None:
 
 
 def test_one_network_keeps_nobody_else_out() -> None:
-    doorway: Doorway[int] = Doorway(PLACES, (), PLACES)
+    doorway = Doorway(PLACES, (), PLACES)
     for number in range(1000):
         doorway.enter(number, f"10.0.0.{number % 250}", float(number))
     assert len(doorway) == PLACES * 3 // 4
@@ -28,14 +28,14 @@ def test_one_network_keeps_nobody_else_out() -> None:
 
 
 def test_where_all_is_taken_the_oldest_of_the_busiest_network_gives_way() -> None:
-    doorway: Doorway[str] = Doorway(4, (), 4)
-    for name, address in (("a", "10.0.1.1"), ("b", "10.0.0.1"), ("c", "10.0.0.2"), ("d", "::1")):
-        assert doorway.enter(name, address, 0.0) is None
-    assert doorway.enter("e", "10.9.0.1", 1.0) == "b"
+    doorway = Doorway(4, (), 4)
+    for number, address in enumerate(("10.0.1.1", "10.0.0.1", "10.0.0.2", "::1")):
+        assert doorway.enter(number, address, 0.0) is None
+    assert doorway.enter(4, "10.9.0.1", 1.0) == 1
 
 
 def test_in_a_rush_those_who_come_first_log_in() -> None:
-    doorway: Doorway[int] = Doorway(4, (), 4)
+    doorway = Doorway(4, (), 4)
     evicted = [doorway.enter(number, "10.0.0.1", 0.0) for number in range(6)]
     assert evicted == [None, None, 2, 3, 4, 5]
     assert doorway.enter(6, "10.0.0.1", GRACE_S) == 0
@@ -44,7 +44,7 @@ def test_in_a_rush_those_who_come_first_log_in() -> None:
 @pytest.mark.parametrize("is_trusted", [False, True])
 def test_strangers_of_several_networks_in_a_rush_keep_nobody_else_out(*, is_trusted: bool) -> None:
     trusted = [ip_network("10.0.0.0/8")] if is_trusted else []
-    doorway: Doorway[int] = Doorway(PLACES, trusted, PLACES)
+    doorway = Doorway(PLACES, trusted, PLACES)
     inside: set[int] = set()
     for number in range(1000):
         address = f"127.0.{number % 3}.1" if number % 100 else "10.0.0.1"
@@ -58,12 +58,12 @@ def test_strangers_of_several_networks_in_a_rush_keep_nobody_else_out(*, is_trus
 
 
 def test_a_proxy_may_have_all_places() -> None:
-    doorway: Doorway[int] = Doorway(4, [ip_network("10.0.0.0/8")], 1)
+    doorway = Doorway(4, [ip_network("10.0.0.0/8")], 1)
     assert [doorway.enter(number, "::ffff:10.0.0.1", 0.0) for number in range(4)] == [None] * 4
 
 
 def test_clients_that_are_not_read_never_have_all_connections() -> None:
-    doorway: Doorway[int] = Doorway(PLACES, (), 8)
+    doorway = Doorway(PLACES, (), 8)
 
     def passed(number: int, address: str) -> bool:
         doorway.enter(number, address, float(number))
@@ -79,7 +79,7 @@ def test_clients_that_are_not_read_never_have_all_connections() -> None:
 
 
 def test_trusted_clients_that_are_not_read_are_not_limited() -> None:
-    doorway: Doorway[int] = Doorway(PLACES, [ip_network("10.0.0.0/8")], 1)
+    doorway = Doorway(PLACES, [ip_network("10.0.0.0/8")], 1)
     for number in range(3):
         doorway.enter(number, "10.0.0.1", 0.0)
         assert doorway.pass_unread(number)
@@ -87,7 +87,7 @@ def test_trusted_clients_that_are_not_read_are_not_limited() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from(["10.0.0.1", "10.0.0.2", "1::1"]), st.booleans())))
 def test_never_more_than_there_are(steps: list[tuple[str, bool]]) -> None:
-    doorway: Doorway[int] = Doorway(4, (), 4)
+    doorway = Doorway(4, (), 4)
     for number, (address, leaves) in enumerate(steps):
         doorway.enter(number, address, float(number))
         if leaves:

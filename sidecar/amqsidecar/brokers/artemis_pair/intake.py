@@ -1,7 +1,6 @@
 """Reading the dead-letter queues of one Artemis over two wires."""
 
 from collections.abc import Collection, Sequence
-from typing import Generic, TypeVar
 
 from amqsidecar.broker import Delivery, IntakeQueue, Resend
 from amqsidecar.brokers.artemis_pair.look import PairLook
@@ -11,17 +10,17 @@ from amqsidecar.clock import Clock
 from amqsidecar.errors import QueueRefused
 from amqsidecar.model.destination import Destination
 
-W = TypeVar("W", bound=IntakeWire)
 
-
-class PairIntake(PairLook, Generic[W]):
+class PairIntake(PairLook):
     """A session over two wires; see `broker.IntakeSession`.
 
     Attributes:
         wires: the first and the second.
     """
 
-    def __init__(self, first: W, second: W, clock: Clock) -> None:
+    wires: tuple[IntakeWire, IntakeWire]
+
+    def __init__(self, first: IntakeWire, second: IntakeWire, clock: Clock) -> None:
         super().__init__(first, second, clock)
         self.wires = (first, second)
         self._first = first
@@ -37,13 +36,15 @@ class PairIntake(PairLook, Generic[W]):
     def _has_arrived(self) -> bool:
         return any(wire.has_arrived for wire in self.wires)
 
-    def wire_of(self, accepts: Sequence[Delivery], sends: Sequence[Resend]) -> W | None:
-        """Return the wire of a transaction; None = it is empty."""
+    def _number_of(
+        self, accepts: Sequence[Delivery], sends: Sequence[Resend], otherwise: int = 0
+    ) -> int:
+        """Return the number of the wire of a transaction; `otherwise` = it is empty."""
         encoding = accepts[0].encoding if accepts else sends[0].encoding if sends else ""
-        for wire in self.wires:
+        for number, wire in enumerate(self.wires):
             if encoding in wire.description.encodings:
-                return wire
-        return None
+                return number
+        return otherwise
 
     def attach(self, queues: Sequence[IntakeQueue], prefetch: int) -> None:
         """Read from these queues from now on; each wire prefetches this many messages."""

@@ -18,7 +18,7 @@ from amqsidecar.brokers.artemis_pair.wire import (
     LookWire,
     MoveWire,
     TakeWire,
-    close_both,
+    closed_on_failure,
 )
 from amqsidecar.clock import Clock
 from amqsidecar.engine.crash_points import CrashPoint, no_crash
@@ -26,22 +26,23 @@ from amqsidecar.errors import BrokerRefused, LinkLost
 from amqsidecar.model.destination import Destination
 
 
-class PairMove(PairIntake[MoveWire]):
+class PairMove(PairIntake):
     """A session without a token over two wires; see `broker.MoveSession`."""
+
+    wires: tuple[MoveWire, MoveWire]
 
     def move(self, accepts: Sequence[Delivery], sends: Sequence[Resend]) -> None:
         """Accept and send in one transaction of the wire of these messages; durable at the end."""
-        (self.wire_of(accepts, sends) or self._first).move(accepts, sends)
+        self.wires[self._number_of(accepts, sends)].move(accepts, sends)
 
     def waiting_problem(self, destination: Destination) -> str | None:
-        return self._first.waiting_problem(destination)
+        return self.wires[0].waiting_problem(destination)
 
     def clock_ahead_ms(self) -> int:
         return max(wire.clock_ahead_ms() for wire in self.wires)
 
 
 W = TypeVar("W", bound=LookWire)
-P = TypeVar("P", bound=PairLook)
 
 _log = logging.getLogger(__name__)
 
@@ -74,32 +75,34 @@ class ArtemisPairLink:
         self._crash_point = crash_point
 
     def look(self) -> LookWire | PairLook:
-        return self._joined(
-            self._first.look,
-            self._second.look,
-            lambda first, second: PairLook(first, second, self._clock),
-        )
+        first, second = self._opened(self._first.look, self._second.look)
+        if second is None:
+            return first
+        with closed_on_failure(first, second):
+            return PairLook(first, second, self._clock)
 
     def take(self, token_queue: str) -> TakeWire | PairTake:
         """Connect and log in; either wire can have the token."""
-        return self._joined(
-            lambda: self._first.take(token_queue),
-            lambda: self._second.take(token_queue),
-            lambda first, second: PairTake(first, second, self._clock, self._crash_point),
+        first, second = self._opened(
+            lambda: self._first.take(token_queue), lambda: self._second.take(token_queue)
         )
+        if second is None:
+            return first
+        with closed_on_failure(first, second):
+            return PairTake(first, second, self._clock, self._crash_point)
 
     def move(self) -> MoveWire | PairMove:
         """Connect and log in, without a token."""
-        return self._joined(
-            self._first.move,
-            self._second.move,
-            lambda first, second: PairMove(first, second, self._clock),
-        )
+        first, second = self._opened(self._first.move, self._second.move)
+        if second is None:
+            return first
+        with closed_on_failure(first, second):
+            return PairMove(first, second, self._clock)
 
-    def _joined(
-        self, open_first: Callable[[], W], open_second: Callable[[], W], join: Callable[[W, W], P]
-    ) -> W | P:
-        """Return a session over both wires, or over the first one where the second does not open.
+    def _opened(
+        self, open_first: Callable[[], W], open_second: Callable[[], W]
+    ) -> tuple[W, W | None]:
+        """Return sessions over both wires, or None in place of the second where it does not open.
 
         Nothing stays open where this fails.
         """
@@ -107,7 +110,7 @@ class ArtemisPairLink:
         wire = self._second_wire
         try:
             if wire.is_known_absent():
-                return first
+                return first, None
             second = self._ask_and_open(open_second)
         except BaseException:
             first.close()
@@ -115,12 +118,8 @@ class ArtemisPairLink:
         if second is None:
             # Why reopen: without heartbeats meanwhile the broker may have dropped it.
             first.close()
-            return open_first()
-        try:
-            return join(first, second)
-        except BaseException:
-            close_both(first, second)
-            raise
+            first = open_first()
+        return first, second
 
     def _ask_and_open(self, open_second: Callable[[], W]) -> W | None:
         """Return a session over the second wire; None = it does not open, which is noted."""

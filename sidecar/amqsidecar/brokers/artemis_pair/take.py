@@ -18,15 +18,17 @@ from amqsidecar.model.destination import Destination
 _TOKEN_TIMEOUT_S = 15.0
 
 
-class PairTake(PairIntake[TakeWire]):
+class PairTake(PairIntake):
     """A session of an instance over two wires; see `broker.TakeSession`."""
+
+    wires: tuple[TakeWire, TakeWire]
 
     def __init__(
         self, first: TakeWire, second: TakeWire, clock: Clock, crash_point: CrashPoint
     ) -> None:
         """Take over two open sessions; the first one waits for the token."""
         super().__init__(first, second, clock)
-        self._holder = first
+        self._holder = 0
         self.ahead = self
         self._crash_point = crash_point
         # Why: of two waiting consumers the broker may hand the token to either.
@@ -48,11 +50,11 @@ class PairTake(PairIntake[TakeWire]):
     @property
     def token(self) -> WireToken:
         """The token, in the hand of the wire that has it or waits for it."""
-        return self._holder.token
+        return self.wires[self._holder].token
 
     def begin(self, sends: Sequence[Resend]) -> None:
         """Start the sends of the next transaction, on their wire."""
-        (self.wire_of((), sends) or self._holder).ahead.begin(sends)
+        self.wires[self._number_of((), sends, self._holder)].ahead.begin(sends)
 
     def abandon(self) -> None:
         for wire in self.wires:
@@ -62,12 +64,12 @@ class PairTake(PairIntake[TakeWire]):
         self, accepts: Sequence[Delivery], sends: Sequence[Resend], token: int
     ) -> None:
         """Accept, send, and exchange the token in one transaction of the wire of these messages."""
-        wire = self.wire_of(accepts, sends) or self._holder
-        if wire is not self._holder:
-            self._change_to(wire)
-        wire.commit_cycle(accepts, sends, token)
+        number = self._number_of(accepts, sends, self._holder)
+        if number != self._holder:
+            self._change_to(number)
+        self.wires[number].commit_cycle(accepts, sends, token)
 
-    def _change_to(self, wire: TakeWire) -> None:
+    def _change_to(self, wire: int) -> None:
         """Move the token to another wire.
 
         If the process dies inside, the token is in its queue or in a hand of ours.

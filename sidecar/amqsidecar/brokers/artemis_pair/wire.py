@@ -3,6 +3,8 @@
 Each wire reads only what its own clients have made, so that no message is read by both.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 from amqsidecar.broker import (
@@ -120,6 +122,16 @@ class LinkOfWire(Protocol):
     def move(self) -> MoveWire:
         """See `Link.move`."""
         ...
+
+
+@contextmanager
+def closed_on_failure(first: LookSession, second: LookSession) -> Iterator[None]:
+    """Close two sessions where the block fails."""
+    try:
+        yield
+    except BaseException:
+        close_both(first, second)
+        raise
 
 
 def close_both(first: LookSession, second: LookSession) -> None:

@@ -1,7 +1,7 @@
 """Browsing a whole queue of Classic, whose browsers end at `maxBrowsePageSize`."""
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import Final, TypeVar
+from typing import Final
 
 from amqsidecar.brokers.selectors import both
 
@@ -15,16 +15,17 @@ _LATEST_MS: Final = 1 << 60
 _SHARE: Final = 0.9
 """Share of a browser's messages that the next range leaves out: some are out of order."""
 
-_Shown = TypeVar("_Shown")
+BrowsedMessage = tuple[bytes, bytes]
+"""What a browser shows of a message: the field of its queue, and the message."""
 _Range = tuple[int, int]
 
 
 def browse_all(
-    browse: Callable[[int, str], Iterator[_Shown]],
-    name_of: Callable[[_Shown], tuple[Hashable, int]],
+    browse: Callable[[int, str], Iterator[BrowsedMessage]],
+    name_of: Callable[[BrowsedMessage], tuple[Hashable, int]],
     at_most: int,
     selector: str,
-) -> Iterator[_Shown]:
+) -> Iterator[BrowsedMessage]:
     """Return messages of a queue, each once: the head, then those that a browser does not reach.
 
     Quirk (Classic, measured on 6.2): the limit counts the messages that the selector matches. So

@@ -10,7 +10,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
 from hmac import compare_digest
 from pathlib import Path
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 import structlog
 
@@ -30,28 +30,19 @@ _COST: Final = (15, 8, 1)
 _MAX_COST: Final = (17, 16, 4)
 _MAX_MEMORY_BYTES: Final = 512 * 2**20
 
-FoundT = TypeVar("FoundT")
-
-
-class Named(NamedTuple):
-    """The user or program of a line."""
-
-    name: str
-    role: Role
-
 
 class User(NamedTuple):
-    """A user with the hash of the password."""
+    """A user or program, with the proof of its password or token."""
 
     name: str
     role: Role
     proof: str
 
 
-class WatchedFile(Generic[FoundT]):
+class WatchedFile:
     """The present content of a file. An unreadable file grants no access, and is logged."""
 
-    def __init__(self, path: Path, key: str, parse: Callable[[str], Mapping[str, FoundT]]) -> None:
+    def __init__(self, path: Path, key: str, parse: Callable[[str], Mapping[str, User]]) -> None:
         """Read it for the first time.
 
         Args:
@@ -70,7 +61,7 @@ class WatchedFile(Generic[FoundT]):
         except (OSError, ValueError) as error:
             raise ConfigError([Problem(key, f"{path} can't be used: {_reason(error)}")]) from error
 
-    def now(self) -> Mapping[str, FoundT]:
+    def now(self) -> Mapping[str, User]:
         """Return its content."""
         stamp = self._look()
         if stamp != self._stamp:
@@ -90,7 +81,7 @@ class WatchedFile(Generic[FoundT]):
             return None
         return status.st_ino, status.st_mtime_ns, status.st_size
 
-    def _read(self) -> Mapping[str, FoundT]:
+    def _read(self) -> Mapping[str, User]:
         return self._parse(self._path.read_text(encoding="utf-8"))
 
 
@@ -98,7 +89,7 @@ def _reason(error: Exception) -> str:
     return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
 
 
-def parse_tokens(text: str) -> Mapping[str, Named]:
+def parse_tokens(text: str) -> Mapping[str, User]:
     """Return the owners of tokens, by digest.
 
     Raises:
@@ -109,7 +100,7 @@ def parse_tokens(text: str) -> Mapping[str, Named]:
         match = _TOKEN.fullmatch(proof)
         if match is None:
             raise ValueError(f"line {number}: expected `NAME ROLE sha256:...`")
-        found[match[1]] = Named(name, role)
+        found[match[1]] = User(name, role, proof)
     return found
 
 

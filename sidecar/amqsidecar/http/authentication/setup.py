@@ -12,7 +12,7 @@ from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.http.access import Access, Caller, HttpRefused, Role, Signing, Way
 from amqsidecar.http.authentication.attempts import FailedLogins
 from amqsidecar.http.authentication.files import (
-    Named,
+    User,
     WatchedFile,
     parse_tokens,
     parse_users,
@@ -36,7 +36,7 @@ class _TokenWay:
     """Programs with a bearer token."""
 
     def __init__(
-        self, tokens: Callable[[], Mapping[str, Named]], attempts: FailedLogins, proxies: Proxies
+        self, tokens: Callable[[], Mapping[str, User]], attempts: FailedLogins, proxies: Proxies
     ) -> None:
         self._tokens = tokens
         self._attempts = attempts

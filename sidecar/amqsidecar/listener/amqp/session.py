@@ -46,7 +46,7 @@ from amqsidecar.listener.amqp.own_session import NOTES, TRANSACTIONS, OwnSession
 from amqsidecar.listener.amqp.rescue import ClientIdentity, Copy, Rescue
 from amqsidecar.listener.bodies import BodyBudget
 from amqsidecar.listener.session import (
-    CutSession,
+    ClientSession,
     Effect,
     GiveUp,
     NackOutcome,
@@ -73,8 +73,11 @@ class _Phase(Enum):
     DISCHARGING = auto()
 
 
-class AmqpSession(CutSession[FrameCutter, FrameFragment]):
+class AmqpSession(ClientSession):
     """One connection; `login` is the user of SASL PLAIN."""
+
+    _from_client: FrameCutter
+    _from_broker: FrameCutter
 
     def __init__(
         self,
@@ -84,7 +87,9 @@ class AmqpSession(CutSession[FrameCutter, FrameFragment]):
         notes: NoteSettings | None = None,
         keys: CopyKeysOf | None = None,
     ) -> None:
-        super().__init__(FrameCutter(), FrameCutter())
+        super().__init__()
+        self._from_client, self._from_broker = FrameCutter(), FrameCutter()
+        self._waiting: deque[FrameFragment] = deque()
         self._budget = budget
         self._on_failure = on_failure
         self._prefixes = prefixes

@@ -31,7 +31,7 @@ from amqsidecar.formats.stomp_stream import (
 from amqsidecar.listener.bodies import BodyBudget
 from amqsidecar.listener.session import (
     BodyToBroker,
-    CutSession,
+    ClientSession,
     Effect,
     GiveUp,
     NackOutcome,
@@ -75,12 +75,15 @@ class _Commit(NamedTuple):
     client_receipt: bytes
 
 
-class StompSession(CutSession[StreamCutter, Piece]):
+class StompSession(ClientSession):
     """The two directions of one connection.
 
     Attributes:
         login: of the client's CONNECT; "" = none, or not yet.
     """
+
+    _from_client: StreamCutter
+    _from_broker: StreamCutter
 
     def __init__(
         self,
@@ -91,7 +94,9 @@ class StompSession(CutSession[StreamCutter, Piece]):
         keys: CopyKeysOf | None = None,
     ) -> None:
         """Begin with a connection that was just made."""
-        super().__init__(StreamCutter(), StreamCutter())
+        super().__init__()
+        self._from_client, self._from_broker = StreamCutter(), StreamCutter()
+        self._waiting: deque[Piece] = deque()
         self._from_client.head_bytes_max = LOGIN_BYTES_MAX
         self._prefixes = prefixes
         self._keys = keys

@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import ClassVar, Final, NamedTuple
 
 from amqsidecar.errors import UndecodableMessage
@@ -9,7 +10,7 @@ from amqsidecar.formats import amqp_sections as amqp
 from amqsidecar.formats.openwire_properties import decode_text
 from amqsidecar.messages.body_text import bytes_body, text_body
 from amqsidecar.messages.slots import Plain, Slot, number_text, shown
-from amqsidecar.messages.tree import Form, MessageTree, attempt
+from amqsidecar.messages.tree import Form, MessageTree, noted
 from amqsidecar.model.message import (
     DEPTH_MAX,
     FIELDS_MAX,
@@ -72,8 +73,11 @@ class AmqpTree(MessageTree):
         self.size_bytes = len(message)
         self._sections = amqp.split(message)
         self._body = read_body(self._sections.get(amqp.VALUE, b""))
-        self._type = attempt(self._read_type, None, "its type")
-        self.content_type = attempt(self._read_content_type, "", "its content type")
+        self._type = None
+        with suppress(UndecodableMessage):
+            self._type = self._read_type()
+        with suppress(UndecodableMessage):
+            self.content_type = self._read_content_type()
         is_known = self._type is not None and 0 <= self._type < len(_KINDS)
         self.kind = _KINDS[self._type] if self._type is not None and is_known else ""
         self.form = None
@@ -118,15 +122,16 @@ class AmqpTree(MessageTree):
         ]
 
     def headers(self, problems: list[str]) -> Sequence[Slot]:
-        def read(what: str, code: int, names: Sequence[str] = ()) -> list[Slot]:
-            return attempt(lambda: self._slots(code, names), list[Slot](), what, problems)
-
-        return [
-            *read("its header", amqp.HEADER, _HEADERS),
-            *read("its delivery annotations", amqp.DELIVERY_ANNOTATIONS),
-            *read("its message annotations", amqp.MESSAGE_ANNOTATIONS),
-            *read("its standard properties", amqp.PROPERTIES, _PROPERTIES),
-        ]
+        found: list[Slot] = []
+        for what, code, names in (
+            ("its header", amqp.HEADER, _HEADERS),
+            ("its delivery annotations", amqp.DELIVERY_ANNOTATIONS, ()),
+            ("its message annotations", amqp.MESSAGE_ANNOTATIONS, ()),
+            ("its standard properties", amqp.PROPERTIES, _PROPERTIES),
+        ):
+            with noted(what, problems):
+                found += self._slots(code, names)
+        return found
 
     def properties(self) -> list[Slot]:
         return self._slots(amqp.APPLICATION_PROPERTIES)

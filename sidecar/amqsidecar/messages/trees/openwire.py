@@ -6,6 +6,7 @@ ActiveMQBytesMessage, ActiveMQMapMessage and ActiveMQStreamMessage (storeContent
 
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from struct import Struct, error
 from typing import ClassVar, Final
 
@@ -26,7 +27,6 @@ from amqsidecar.messages.tree import (
     STREAM_LOCK,
     Form,
     MessageTree,
-    attempt,
     entries_body,
     jms_headers,
 )
@@ -108,8 +108,11 @@ class OpenWireTree(MessageTree):
     def headers(self, problems: list[str]) -> Sequence[Slot]:
         parts = self._parts
         group, used = _text_field(parts.group, 0)
+        message_id = None
+        with suppress(UndecodableMessage):
+            message_id = message_id_text(parts)
         texts = {
-            "JMSMessageID": attempt(lambda: message_id_text(parts), None, "its id"),
+            "JMSMessageID": message_id,
             "originalDestination": _destination(parts.original_destination),
             "JMSCorrelationID": _text_field(parts.group, used + 4)[0],
             "JMSReplyTo": _destination(parts.priority[1:]),

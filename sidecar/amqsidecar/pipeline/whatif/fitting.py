@@ -1,9 +1,9 @@
 """Maximum likelihood over messages that are alike and counted."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import numpy as np
 from scipy.optimize import minimize
@@ -16,9 +16,6 @@ _MOST_TRIALS = 400
 
 class _Likely(Protocol):
     def log_likelihood(self, known: KnownTries) -> Numbers: ...
-
-
-Model = TypeVar("Model", bound=_Likely)
 
 
 @dataclass(frozen=True)
@@ -56,8 +53,10 @@ def logistic(value: float) -> float:
     return 1 / (1 + math.exp(-min(max(value, -12.0), 12.0)))
 
 
-def maximise(model: Callable[..., Model], start: tuple[float, ...], history: Counted) -> Model:
-    """Return the model of the parameters that make the history likeliest, from a start."""
+def maximise(
+    model: Callable[..., _Likely], start: tuple[float, ...], history: Counted
+) -> Iterator[float]:
+    """Return the parameters of a model that make the history likeliest, from a start."""
 
     def unlikely(parameters: Numbers) -> float:
         likely = model(*map(float, parameters)).log_likelihood(history.known)
@@ -67,4 +66,4 @@ def maximise(model: Callable[..., Model], start: tuple[float, ...], history: Cou
         unlikely, start, method="Nelder-Mead",
         options={"maxfev": _MOST_TRIALS, "xatol": 1e-3, "fatol": 1e-3},
     )  # fmt: skip
-    return model(*map(float, best.x))
+    return map(float, best.x)

@@ -71,4 +71,4 @@ def fit_chance(history: Counted) -> Draws:
         rate = ChanceRate(logistic(first), float(np.exp(np.clip(fading, -9.0, 5.0))))
         return Draws(FailureKind.CHANCE, rate, logistic(never))
 
-    return maximise(model, (0.0, -1.0, -3.0), history)
+    return model(*maximise(model, (0.0, -1.0, -3.0), history))

@@ -57,7 +57,7 @@ def fit_outage(history: Counted, rates: Numbers, is_tried: Mask) -> Draws:
             logistic(never),
         )
 
-    return maximise(model, (0.0, -4.0), history)
+    return model(*maximise(model, (0.0, -4.0), history))
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def fit_load(history: Counted) -> Draws:
         rate = LoadRate(float(np.exp(np.clip(at, -5.0, 20.0))), float(np.exp(min(power, 2.0))))
         return Draws(FailureKind.DOWN_OR_LOADED, rate, logistic(never))
 
-    return maximise(model, (3.0, 0.0, -3.0), history)
+    return model(*maximise(model, (3.0, 0.0, -3.0), history))
 
 
 def tried_windows(windows: WindowCounts) -> Mask:

@@ -80,7 +80,7 @@ def fit_weibull_repair(history: Counted) -> Repair:
     def model(scale: float, power: float, never: float) -> Repair:
         return Repair((1 - logistic(never)) * _weibull(scale, np.exp(np.clip(power, -1.0, 1.5))))
 
-    return maximise(model, (np.log(600_000.0), 0.0, -3.0), history)
+    return model(*maximise(model, (np.log(600_000.0), 0.0, -3.0), history))
 
 
 def _weibull(scale: float, power: float) -> Numbers:
