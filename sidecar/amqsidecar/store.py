@@ -239,6 +239,10 @@ class Rows(Protocol):
 class Store(Rows, Protocol):
     """The part of a schedule that cycles need; one object belongs to one thread."""
 
+    def set_manual(self, instance: str, patterns: Sequence[str]) -> None:
+        """Store what an instance leaves to a person, for `instances`. Durable."""
+        ...
+
     def reopen(self) -> StoreState:
         """Close and open again, as the same instance where it is still free.
 

@@ -41,11 +41,12 @@ def status(wanted: Wanted) -> None:
     "oldest_overdue_seconds", "store_size_bytes", "room": {"is_enough", "reason"},
     "backlog": {dead-letter queue: messages to hold},
     "instances": [{"instance", "uid", "is_held", "seen_seconds_ago", "cycle", "unfinished_cycle":
-    null | number}] (on a shared schedule), "gates": [{"destination", "gate", "count",
-    "next_due_at_ms", "last_due_at_ms"}] (messages that gates delay), "exhausted": [{"destination",
-    "queue", "is_in_queue", "count", "since_ms"}], "missing": [{"queue", "count", "seen_at_ms"}] (of
-    what went to final dead-letter queues), "unknown": [{"queue", "count", "at_least",
-    "seen_at_ms"}] (messages of dead-letter queues that are not read, and not in the schedule)}
+    null | number, "manual": [pattern]}] (on a shared schedule), "gates": [{"destination", "gate",
+    "count", "next_due_at_ms", "last_due_at_ms"}] (messages that gates delay), "exhausted":
+    [{"destination", "queue", "is_in_queue", "count", "since_ms"}], "missing": [{"queue", "count",
+    "seen_at_ms"}] (of what went to final dead-letter queues), "unknown": [{"queue", "count",
+    "at_least", "seen_at_ms"}] (messages of dead-letter queues that are not read, and not in the
+    schedule)}
     """  # noqa: D301 - the backspace makes the library keep the lines
     config = read_config(wanted.config_file, wanted.sets)
     now_ms = SystemClock().now_ms()

@@ -1,6 +1,6 @@
 """Which dead letters only a person takes: all of them, or those of patterns."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -14,6 +14,8 @@ from amqsidecar.model.destination import Destination, queue
 from amqsidecar.policy.destination_map import DestinationMap, have_overlap
 
 PATTERNS_OPTION: Final = "redelivery.manual"
+ALL: Final = ">"
+"""The pattern of every dead letter: `redelivery.mode: manual`."""
 
 _SHARED: Final = (
     "{} is no dead-letter queue of intake.queues or policy.source, and over this wire some "
@@ -34,41 +36,46 @@ class Manual:
 
     def __init__(
         self,
-        patterns: Sequence[str] = (),
+        patterns: Iterable[str] = (),
         *,
-        is_all: bool = False,
         names: DeadLetterNames | None = None,
         known: Sequence[IntakeQueue] = (),
     ) -> None:
         """Make it.
 
         Args:
-            patterns: of origins and of dead-letter queues, as `parse_pattern` reads them.
-            is_all: every dead letter is left.
+            patterns: of origins and of dead-letter queues, as `parse_pattern` reads them; with
+                `ALL` among them every dead letter is left.
             names: of Classic's dead-letter queues; None = they name no origins.
             known: the dead-letter queues that options and rules of Classic name.
         """
-        self.is_all = is_all
+        found = tuple(dict.fromkeys(queue(parse_pattern(one).name) for one in patterns))
+        self.is_all = queue(ALL) in found
         self._names = names or DeadLetterNames(None)
-        self._known = [one.destination for one in known]
-        self._patterns = tuple(queue(parse_pattern(one).name) for one in patterns)
-        found = DestinationMap([((one,), True) for one in self._patterns])
-        self._matches = lru_cache(maxsize=4096)(lambda name: found.find(queue(name)) is not None)
+        self._known = known
+        self._patterns = () if self.is_all else found
+        matching = DestinationMap([((one,), True) for one in self._patterns])
+        self._matches = lru_cache(maxsize=4096)(lambda name: matching.find(queue(name)) is not None)
 
     def __eq__(self, other: object) -> bool:
         """Return whether both leave the same."""
-        return isinstance(other, Manual) and (self.is_all, self._patterns) == (
-            other.is_all,
-            other._patterns,
-        )
+        return isinstance(other, Manual) and {*self.patterns} == {*other.patterns}
 
     def __hash__(self) -> int:
         """Return a number that equals that of an equal value."""
-        return hash((self.is_all, self._patterns))
+        return hash(frozenset(self.patterns))
 
     def __str__(self) -> str:
-        names = ", ".join(one.name for one in self._patterns)
-        return "all" if self.is_all else names or "nothing"
+        return "all" if self.is_all else ", ".join(self.patterns) or "nothing"
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """What is left, as `Manual` takes it."""
+        return (ALL,) if self.is_all else tuple(one.name for one in self._patterns)
+
+    def joined(self, patterns: Iterable[str]) -> "Manual":
+        """Return what leaves these patterns, too."""
+        return Manual((*self.patterns, *patterns), names=self._names, known=self._known)
 
     @property
     def is_any(self) -> bool:
@@ -100,7 +107,9 @@ class Manual:
         for pattern in self._patterns:
             sample = queue(pattern.name.replace("*", "x").replace(">", "x"))
             is_own = self._names.queue_for(sample) is not None
-            if not is_own and not any(have_overlap(pattern, one) for one in self._known):
+            if not is_own and not any(
+                have_overlap(pattern, one.destination) for one in self._known
+            ):
                 return _SHARED.format(pattern.name)
         return ""
 

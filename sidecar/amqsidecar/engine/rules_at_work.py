@@ -1,8 +1,13 @@
-"""By which rules the sidecars decide that share a schedule."""
+"""By which rules the sidecars decide that share a schedule, and what they leave to a person."""
 
 from collections.abc import Mapping
+from typing import Final
 
+from amqsidecar.engine.manual import Manual
 from amqsidecar.schedule import Schedule
+
+ABSENT_S: Final = 900.0
+"""Time after a sidecar's last sign of life in which what it leaves to a person stays left."""
 
 
 def rules_at_work(schedule: Schedule) -> dict[str, str]:
@@ -30,3 +35,17 @@ def different_rules(at_work: Mapping[str, str], rules_digest: str) -> str:
         f"sidecars that share this schedule use other rules than this one ({rules_digest}): "
         f"{named}; give all the same policy (expected during a rolling update)"
     )
+
+
+def left_by_all(schedule: Schedule, instance: str, own: Manual) -> Manual:
+    """Return what a sidecar leaves to a person: what any does that shares the schedule.
+
+    Promise: the others know `own` when this returns. If the process dies inside, they do or not.
+    """
+    schedule.set_manual(instance, own.patterns)
+    others = [
+        one
+        for one in schedule.instances()
+        if one.instance != instance and (one.is_held or one.seen_seconds_ago < ABSENT_S)
+    ]
+    return own.joined(pattern for one in others for pattern in one.manual)

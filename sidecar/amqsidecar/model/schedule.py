@@ -379,6 +379,7 @@ class InstanceView(msgspec.Struct, frozen=True, kw_only=True):
         is_held: a process is this instance now.
         seen_seconds_ago: how long ago its last sign of life was.
         unfinished_cycle: the one that it is in, or was in when it went; None = none.
+        manual: patterns of what it leaves to a person, as `Manual` takes them.
     """
 
     instance: str
@@ -387,3 +388,4 @@ class InstanceView(msgspec.Struct, frozen=True, kw_only=True):
     seen_seconds_ago: float
     cycle: int
     unfinished_cycle: int | None
+    manual: tuple[str, ...] = ()

@@ -11,10 +11,12 @@ import structlog
 
 from amqsidecar.broker import LookSession
 from amqsidecar.engine.manual import PATTERNS_OPTION, Manual
-from amqsidecar.errors import BrokerRefused, ConfigError
+from amqsidecar.errors import BrokerRefused, ConfigError, StoreError
 
 LOOK_S: Final = 5.0
 """How often the options are read again."""
+
+CHANGED: Final = "redelivery.mode or redelivery.manual of a sidecar on this schedule changed"
 
 log = structlog.get_logger("amqsidecar.service")
 
@@ -32,7 +34,8 @@ class LiveMode:
 
         Args:
             now: at the start.
-            read: reads the options again; raises ConfigError. None = they never change.
+            read: returns the mode by the options, and by those of the sidecars that share the
+                schedule; raises ConfigError and StoreError. None = they never change.
         """
         self.now = now
         self._read = read
@@ -46,14 +49,14 @@ class LiveMode:
             return
         try:
             latest, refusal = self._read(), ""
-        except ConfigError as error:
+        except (ConfigError, StoreError) as error:
             latest, refusal = self._latest, str(error)
         if refusal and refusal != self._refusal:
             log.warning("mode_not_read", reason=refusal, meaning="the mode of before goes on")
         self._refusal = refusal
         if latest != self._latest:
             self._latest = self._wanted = latest
-            renew(f"redelivery.mode or redelivery.manual changed; left to a person: {latest}")
+            renew(f"{CHANGED}; left to a person: {latest}")
 
     def begin(self, link: LookSession) -> None:
         """Act by the latest options from now on, or as before if the link can't.

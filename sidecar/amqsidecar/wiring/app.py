@@ -21,8 +21,8 @@ from amqsidecar.runtime.broker_held import (
 )
 from amqsidecar.runtime.left_behind import LeftBehindNews
 from amqsidecar.runtime.process import give_way_soon, tune_heap
-from amqsidecar.wiring.parts import ProcessParts, ReadConfig, require_url
-from amqsidecar.wiring.stored import run_observing, run_stored
+from amqsidecar.wiring.parts import ProcessParts, require_url
+from amqsidecar.wiring.stored import ReadConfig, run_observing, run_stored
 
 CRASH_POINT_VARIABLE = "AMQSIDECAR_CRASH_POINT"
 """For tests: `name:n` kills the process with SIGKILL when the place is reached the n-th time.
@@ -99,7 +99,7 @@ def run_service(
     Args:
         config: at the start.
         environ: names a crash point.
-        read_again: see `ProcessParts`.
+        read_again: reads the options once more; None = they never change.
 
     Raises:
         ConfigError: the configuration or the policy can't be used.

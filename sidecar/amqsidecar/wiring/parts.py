@@ -49,10 +49,6 @@ if TYPE_CHECKING:
 log = structlog.get_logger("amqsidecar.wiring.app")
 
 
-ReadConfig = Callable[[], Config]
-"""Reads the options; raises ConfigError."""
-
-
 def owner_of(owners: Mapping[str, str]) -> Callable[[str], str]:
     """Return the function that names the team of a destination; "" = no pattern matches."""
     patterns = DestinationMap([((parse_pattern(text),), owner) for text, owner in owners.items()])
@@ -70,7 +66,6 @@ class ProcessParts:
         crash_point: CrashPoint,
         *,
         needs_token: bool,
-        read_again: ReadConfig | None = None,
     ) -> None:
         """Make them.
 
@@ -80,7 +75,6 @@ class ProcessParts:
             link_clock: of links.
             crash_point: of tests.
             needs_token: see `Health`.
-            read_again: reads the options once more; None = they never change.
 
         Raises:
             ConfigError: the configuration or the policy can't be used.
@@ -103,10 +97,7 @@ class ProcessParts:
         self.links = LinkMaker(
             config, link_clock, crash_point, self.rules.classic, self.rules.digest
         )
-        self.mode = LiveMode(
-            manual_of(config, self.rules.given),
-            None if read_again is None else lambda: manual_of(read_again(), self.rules.given),
-        )
+        self.mode = LiveMode(manual_of(config, self.rules.given))
         self.attempts = Attempts(self.links, FIRST_PAUSE_S, LONGEST_PAUSE_S, self.chance)
 
     def open_schedule(self) -> Schedule:

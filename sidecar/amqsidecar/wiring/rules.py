@@ -29,7 +29,7 @@ from amqsidecar.engine.judging.resend_copies import (
     resend_warnings,
 )
 from amqsidecar.engine.judging.send_rules import SendRules
-from amqsidecar.engine.manual import Manual
+from amqsidecar.engine.manual import ALL, Manual
 from amqsidecar.errors import BrokerRefused, ConfigError, Problem
 from amqsidecar.messages.cause_notes import read_cause_note
 from amqsidecar.messages.edit import edit_properties
@@ -106,9 +106,9 @@ def manual_of(config: Config, rules: object) -> Manual:
     """Return what options leave to a person, under these rules of the broker."""
     classic = rules if isinstance(rules, ClassicRules) else None
     found, _ = dead_letter_queues_of(classic or ClassicRules())
+    is_all = config.redelivery.mode is RedeliveryMode.MANUAL
     return Manual(
-        config.redelivery.manual,
-        is_all=config.redelivery.mode is RedeliveryMode.MANUAL,
+        (ALL,) if is_all else config.redelivery.manual,
         names=DeadLetterNames(classic, config.intake.origin),
         known=named_queues(config.intake.queues) or found,
     )

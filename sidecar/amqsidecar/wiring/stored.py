@@ -2,8 +2,8 @@
 
 import os
 import secrets
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -19,8 +19,8 @@ from amqsidecar.engine.gates import Gates
 from amqsidecar.engine.intake import named_queues
 from amqsidecar.engine.judging.death_groups import DeathGroups, no_note
 from amqsidecar.engine.judging.judge import Readers
-from amqsidecar.engine.manual import Manual
-from amqsidecar.engine.rules_at_work import different_rules, rules_at_work
+from amqsidecar.engine.manual import ALL, Manual
+from amqsidecar.engine.rules_at_work import different_rules, left_by_all, rules_at_work
 from amqsidecar.errors import StoreUnavailable
 from amqsidecar.messages.kept_message import group_of
 from amqsidecar.model.row_changes import Exhausting
@@ -43,16 +43,20 @@ from amqsidecar.runtime.unread_queues import unread_queues
 from amqsidecar.runtime.watching import Watching
 from amqsidecar.runtime.work import MakeJudge
 from amqsidecar.schedule import Schedule
-from amqsidecar.wiring.parts import ProcessParts, ReadConfig, stopping
+from amqsidecar.wiring.parts import ProcessParts, stopping
 from amqsidecar.wiring.rules import (
     load_cause_notes,
     load_gates,
     load_grouping,
     load_retention,
     log_gate_fault,
+    manual_of,
     need_groups,
 )
 from amqsidecar.wiring.schedules import open_instance, open_schedule, store_folder
+
+ReadConfig = Callable[[], Config]
+"""Reads the options; raises ConfigError."""
 
 
 def _index(parts: ProcessParts, make_judge: MakeJudge, news: LeftBehindNews) -> InPlaceIndex:
@@ -111,9 +115,7 @@ def run_stored(
     """Run until SIGTERM or SIGINT; raises as `run_service`."""
     # Why two clocks: the broker's own time is the wall clock's; no step may change a delay.
     clock = SteadyClock()
-    parts = ProcessParts(
-        config, clock, SystemClock(), crash_point, needs_token=True, read_again=read_again
-    )
+    parts = ProcessParts(config, clock, SystemClock(), crash_point, needs_token=True)
     gates = load_gates(config)
     # Why at once: a store that can't be used ends the process and not a loop.
     schedule = open_schedule(config, clock, for_service=True)
@@ -123,6 +125,10 @@ def run_stored(
         if step.by_ms <= -NOTICED_MS:
             log_clock_step(step)
             parts.health.clock(step)
+        read_mode = partial(_read_mode, parts, read_again or (lambda: config), state.instance)
+        own, parts.mode = parts.mode.now, LiveMode(read_mode(), read_mode)
+        if parts.mode.now != own:
+            log.warning("different_modes", left=str(parts.mode.now), meaning=_DIFFERENT_MODES)
         journaling = _journaling(parts, state.instance)
         keep_start(
             schedule, parts.rules.mark(ServiceMarkKind.START, state.instance, clock.now_ms())
@@ -167,6 +173,15 @@ def run_stored(
     finally:
         schedule.close()
         parts.log_events.flush()
+
+
+def _read_mode(parts: ProcessParts, read: ReadConfig, instance: str) -> Manual:
+    """Return what is left to a person; see `LiveMode`."""
+    own = manual_of(read(), parts.rules.given)
+    if not parts.config.store.is_shared:
+        return own
+    with closing(parts.open_schedule()) as schedule:
+        return left_by_all(schedule, instance, own)
 
 
 @contextmanager
@@ -218,7 +233,7 @@ def run_observing(config: Config) -> None:
     """Look until SIGTERM or SIGINT, and take and send nothing; raises as `run_service`."""
     clock = SystemClock()
     parts = ProcessParts(config, clock, clock, no_crash, needs_token=False)
-    parts.mode = LiveMode(Manual(is_all=True))
+    parts.mode = LiveMode(Manual([ALL]))
     parts.metrics.set_manual(is_any=True)
     schedule = open_schedule(config, clock, for_service=True)
     try:
@@ -302,6 +317,12 @@ def _journaling(parts: ProcessParts, instance: str) -> AbstractContextManager[No
 
 
 log = structlog.get_logger("amqsidecar.service")
+
+
+_DIFFERENT_MODES = (
+    "what one of the sidecars on this schedule leaves to a person, all leave: give all the same "
+    "redelivery.mode and redelivery.manual (expected during a rolling update)"
+)
 
 
 def keep_start(schedule: Schedule, mark: ServiceMark) -> None:

@@ -83,6 +83,12 @@ class Site:
         with self.peer.start_flaky_consumer(queue, failures=-1, how=self.how):
             eventually(lambda: len(self.lying(queue)) == before + count, what="all are dead")
 
+    def kill_orders(self) -> None:
+        """Let orders die once, and be redelivered."""
+        with self.peer.start_flaky_consumer(self.orders, failures=1, how=self.how) as consumer:
+            self.maker.fill(self.orders, COUNT, size=100, test_id="order-")
+            consumer.wait_for_successes(COUNT)
+
     def lying(self, queue: str) -> list[JmsMessage]:
         return self.peer.browse(self.dead[queue])
 
@@ -192,6 +198,44 @@ def test_the_mode_changes_under_load_and_none_is_lost_or_doubled(site: Site, bac
     assert len(set(lives)) == len(lives) == count
     eventually(lambda: not site.states(), what="nothing is left")
     assert site.peer.consume(site.orders, wait_ms=300) == []
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("site", [("artemis", "pair_url")], ids=["artemis"], indirect=True)
+def test_what_one_of_two_sidecars_leaves_to_a_person_both_leave(
+    site: Site, tmp_path: Path, postgres_url: str
+) -> None:
+    """Also while that one is dead; once its options leave nothing, the rules take what lies."""
+    site.sidecar.options += [f"store.url={postgres_url}", "intake.backlog=process"]
+    site.set(mode="automatic")
+    site.sidecar.start()
+    (tmp_path / "second").mkdir()
+    options = tmp_path / "second" / "sidecar.yaml"
+    options.write_text(f"redelivery:\n  manual: [{site.pattern}]\n")
+    second = SidecarProcess(tmp_path / "second", "", environ={"AMQSIDECAR_CONFIG": str(options)})
+    second.options = site.sidecar.options
+    with second:
+        second.start()
+        site.wait_for_change(1)
+        site.kill(site.pay, COUNT, "pay-")
+        site.kill_orders()
+        site.wait_for_states({"exhausted": COUNT})
+        before = [one.test_id for one in site.lying(site.pay)]
+
+        second.kill()
+        site.sidecar.stop()
+        site.sidecar.start()
+        assert "different_modes" in site.sidecar.log()
+        site.kill_orders()
+        assert [one.test_id for one in site.lying(site.pay)] == before
+        assert site.peer.consume(site.pay, wait_ms=300) == []
+
+        options.write_text("redelivery:\n  mode: automatic\n")
+        second.start()
+        lives = site.peer.consume(site.pay, count=COUNT)
+        assert sorted(one.test_id for one in lives) == sorted(before)
+        eventually(lambda: not site.states(), what="nothing is left")
+        assert not site.lying(site.pay)
 
 
 @pytest.mark.parametrize("site", [("classic", "openwire_url")], ids=["classic"], indirect=True)

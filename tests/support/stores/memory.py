@@ -374,6 +374,9 @@ class MemoryStore:
     def instances(self) -> list[InstanceView]:
         return []
 
+    def set_manual(self, instance: str, patterns: Sequence[str]) -> None:
+        pass
+
     def open_operations(self) -> list[Operation]:
         return []
 

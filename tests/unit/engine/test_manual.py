@@ -16,7 +16,7 @@ from amqsidecar.broker import (
 )
 from amqsidecar.engine.judging.allowed_origins import parse_pattern
 from amqsidecar.engine.judging.dead_letter_names import DeadLetterNames
-from amqsidecar.engine.manual import Manual, selector_without
+from amqsidecar.engine.manual import ALL, Manual, selector_without
 from amqsidecar.errors import QueueRefused
 from amqsidecar.model.destination import queue
 from amqsidecar.model.provenance import Provenance
@@ -76,7 +76,7 @@ def test_the_filter_of_artemis_leaves_what_gets_a_row(
 
 @pytest.mark.parametrize("origin", ["pay", "orders", None])
 def test_all_and_nothing(origin: str | None) -> None:
-    assert Manual(is_all=True).leaves(delivery(origin))
+    assert Manual([ALL]).leaves(delivery(origin))
     assert not Manual().leaves(delivery(origin))
     assert Manual(["DLQ"]).leaves(delivery(origin))
 

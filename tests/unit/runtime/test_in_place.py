@@ -10,7 +10,7 @@ from amqsidecar.broker import BrokerDescription, BrokerKind, Delivery, IntakeQue
 from amqsidecar.engine.intake import IntakeNames
 from amqsidecar.engine.judging.judge import Judge
 from amqsidecar.engine.judging.send_rules import SendRules
-from amqsidecar.engine.manual import Manual
+from amqsidecar.engine.manual import ALL, Manual
 from amqsidecar.errors import BrokerRefused
 from amqsidecar.model import row_changes
 from amqsidecar.model.decision import Decision, Redeliver
@@ -84,7 +84,7 @@ class World:
     def __init__(self, store: SqliteStore, kind: BrokerKind, **options: Any) -> None:
         self.store, self.link, self.clock = store, Link(kind), VirtualClock()
         self.left: tuple[LeftBehind, ...] = ()
-        self.mode = LiveMode(Manual(is_all=True))
+        self.mode = LiveMode(Manual([ALL]))
         self.index = InPlaceIndex(
             named=[IntakeQueue(DLQ)],
             find_intake=lambda _link: (),

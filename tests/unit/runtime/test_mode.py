@@ -10,7 +10,7 @@ from amqsidecar.engine.manual import Manual
 from amqsidecar.errors import BrokerRefused, ConfigError, Problem
 from amqsidecar.runtime.mode import LiveMode
 
-PAY, ALL, NONE = Manual(["pay.>"]), Manual(is_all=True), Manual()
+PAY, ALL, NONE = Manual(["pay.>"]), Manual([">"]), Manual()
 
 
 def link(*, selects: bool) -> LookSession:

@@ -64,7 +64,7 @@ class Lease:
         database = self._database
         found = database.rows("first_instance")
         if self._wanted is not None:
-            found = [(self._wanted,)] if database.rows("has_instance", name=self._wanted) else []
+            found = [(self._wanted,)] if database.rows("holder_of", name=self._wanted) else []
         if not found and read_only:
             raise StoreUnavailable(
                 f"{database.place} has no instance {self._wanted or ''}".rstrip()

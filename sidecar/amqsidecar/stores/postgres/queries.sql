@@ -211,10 +211,6 @@ INSERT INTO instance (name, uid) VALUES (%(name)s, %(uid)s) ON CONFLICT (name) D
 -- The oldest one.
 SELECT name FROM instance WHERE number > 0 ORDER BY number LIMIT 1;
 
--- name: has_instance
--- Whether there is one of that name.
-SELECT 1 FROM instance WHERE name = %(name)s;
-
 -- name: hold_named
 -- Be this instance if nobody is, or if it is us.
 UPDATE instance AS i SET {held}
@@ -255,10 +251,14 @@ UPDATE instance SET renewed_at = clock_timestamp() WHERE name = %(name)s AND hol
 SELECT name FROM instance AS i JOIN unfinished_cycle AS u ON u.instance = i.number
 WHERE {is_free} ORDER BY number;
 
+-- name: set_manual
+-- What it leaves to a person.
+UPDATE instance SET manual = %(patterns)s WHERE name = %(name)s AND manual <> %(patterns)s;
+
 -- name: list_instances
 -- All of them.
 SELECT name, uid, NOT {is_free}, extract(epoch FROM clock_timestamp() - renewed_at)::float8,
-    finished_cycle, cycle
+    finished_cycle, cycle, manual
 FROM instance AS i LEFT JOIN unfinished_cycle AS u ON u.instance = i.number
 WHERE number > 0 ORDER BY number;
 

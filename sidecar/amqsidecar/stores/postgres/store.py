@@ -231,6 +231,10 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox, Postgre
         """Return all instances, the oldest first."""
         return structs_of(InstanceView, self._database.rows("list_instances"))
 
+    def set_manual(self, instance: str, patterns: Sequence[str]) -> None:
+        """See `Store`."""
+        self._database.change("set_manual", name=instance, patterns=list(patterns))
+
     def _read_state(self) -> StoreState:
         name = self._lease.name
         ((number, uid, finished_cycle, token_created, *begun, taken_until_ms),) = (

@@ -203,6 +203,9 @@ class SqliteStore(SqliteLedger, SqliteOutbox):
         """Return none: the file is not shared."""
         return []
 
+    def set_manual(self, instance: str, patterns: Sequence[str]) -> None:
+        """Do nothing: the file is not shared."""
+
     @property
     def keeps_exhausted_rows(self) -> bool:
         """Return True."""
