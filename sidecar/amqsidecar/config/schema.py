@@ -12,6 +12,7 @@ from pydantic import PrivateAttr
 
 from amqsidecar.config.option import KeyedProblem, Section, section
 from amqsidecar.config.sections.broker import BrokerOptions
+from amqsidecar.config.sections.fleet import FleetOptions
 from amqsidecar.config.sections.http import HttpOptions
 from amqsidecar.config.sections.intake import Backlog, CycleOptions, DiscoveryOptions, IntakeOptions
 from amqsidecar.config.sections.journal import HistoryOptions, JournalOptions
@@ -50,6 +51,7 @@ class Config(Section):
     listener: ListenerOptions = section(
         ListenerOptions, "`listen`, the proxy that saves messages that consumers give up."
     )
+    fleet: FleetOptions = section(FleetOptions, "`fleet`, one console over many sidecars.")
 
     _origins: Mapping[str, str] = PrivateAttr(default_factory=dict)
 

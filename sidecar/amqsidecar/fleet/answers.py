@@ -1,0 +1,132 @@
+"""The parts of sidecars' answers that are used here; what an older version lacks has a default."""
+
+from hashlib import sha256
+from typing import Final
+
+import msgspec
+
+COUNTS: Final = ("recent_messages", "day_before", "waiting", "held", "parked", "exhausted")
+"""The counts of a group."""
+
+
+class Group(msgspec.Struct, frozen=True):
+    """See `operations.failures.groups.Group`."""
+
+    number: int
+    destination: str
+    cause_group: str
+    trend: str = ""
+    last_at_ms: int = 0
+    recent_messages: int = 0
+    day_before: int = 0
+    waiting: int = 0
+    held: int = 0
+    parked: int = 0
+    exhausted: int = 0
+
+
+class _Exhausted(msgspec.Struct, frozen=True):
+    destination: str
+    count: int
+    since_ms: int
+
+
+class _Died(msgspec.Struct, frozen=True):
+    messages: int = 0
+
+
+class _Waiting(msgspec.Struct, frozen=True):
+    overdue: int = 0
+    overdue_ms: int = 0
+
+
+class _Wellness(msgspec.Struct, frozen=True):
+    is_well: bool = True
+    broker: str = ""
+
+
+class Overview(msgspec.Struct, frozen=True):
+    """See `operations.overview.Overview`."""
+
+    groups: list[Group] = []
+    exhausted: list[_Exhausted] = []
+    died: _Died = _Died()
+    waiting: _Waiting = _Waiting()
+    wellness: _Wellness = _Wellness()
+
+
+class _Instance(msgspec.Struct, frozen=True):
+    uid: str = ""
+
+
+class Status(msgspec.Struct, frozen=True):
+    """See `operations.browse.Status`; there are instances on a shared schedule only."""
+
+    instances: list[_Instance] = []
+
+
+class Policies(msgspec.Struct, frozen=True):
+    """See `operations.policies.PolicyView`."""
+
+    source: str = ""
+    yaml: str = ""
+
+    @property
+    def lines(self) -> list[str]:
+        """The rules without comments, which name files; none = read live, or none are known."""
+        return [one for one in self.yaml.splitlines() if not one.lstrip().startswith("#")]
+
+    @property
+    def digest(self) -> str:
+        """A short digest of these; "" = there are none."""
+        text = "\n".join(self.lines)
+        return sha256(text.encode()).hexdigest()[:8] if text else ""
+
+
+class Row(msgspec.Struct, frozen=True):
+    """See `model.schedule.RowView`."""
+
+    id: int
+    redelivery_id: str
+    destination: str = ""
+    state: str = ""
+    in_flight: bool = False
+    cause: str | None = None
+    cause_group: str = ""
+    received_at_ms: int = 0
+
+
+class Rows(msgspec.Struct, frozen=True):
+    """See `http.api.views.RowsAnswer`."""
+
+    rows: list[Row] = []
+    next: str | None = None
+
+
+class _Left(msgspec.Struct, frozen=True):
+    reason: str
+    count: int
+
+
+class Preview(msgspec.Struct, frozen=True):
+    """See `operations.preview.Preview`."""
+
+    count: int
+    since: int
+    is_whole: bool = True
+    left: list[_Left] = []
+    notes: list[str] = []
+
+
+class Operation(msgspec.Struct, frozen=True):
+    """See `model.operation.Operation`."""
+
+    id: int
+    action: str
+    state: str
+    actor: str = ""
+    state_reason: str = ""
+    created_at_ms: int = 0
+    changed: int = 0
+    resent: int = 0
+    came_back: int = 0

@@ -1,0 +1,355 @@
+"""Answers questions over all sidecars: the first screen, groups, search, rules, operations."""
+
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, Generic, TypeVar
+from urllib.parse import urlencode
+
+import msgspec
+
+from amqsidecar.fleet import answers
+from amqsidecar.fleet.gather import WAIT_S, Gatherer, Person, Said
+from amqsidecar.fleet.watch import Seen
+from amqsidecar.model.operation import CAREFUL, SENDS, Action, OperationPace
+from amqsidecar.model.schedule import WholeNumber
+from amqsidecar.operations.failures.groups import Trend
+
+PLACES_MAX: Final = 200
+"""Places of one cause that are previewed and acted on."""
+
+_ROWS: Final = 20
+_LONG_S: Final = 5.0
+_SELDOM_S: Final = 60.0
+_JUST_NOW_S: Final = 1.0
+_STATES: Final = ("unreachable", "refuses", "stale", "no answer yet", "needs a person", "well")
+
+T = TypeVar("T")
+
+
+class SidecarLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One sidecar on the first screen.
+
+    Attributes:
+        state: one of "unreachable", "refuses", "stale", "no answer yet", "needs a person", "well".
+        shares_with: another sidecar on the same schedule, whose numbers are counted; "" = none.
+        rules: short digest of its rules; "" = unknown, or read live from the broker.
+    """
+
+    seen: Seen
+    said: Said[answers.Overview]
+    state: str
+    shares_with: str
+    rules: str
+
+    @property
+    def problem(self) -> str:
+        """Why this is not all of now; "" = it is."""
+        return self.seen.problem or self.said.problem
+
+    @property
+    def exhausted(self) -> int:
+        """Messages that wait for a person."""
+        return sum(one.count for one in self.said.value.exhausted) if self.said.value else 0
+
+    @property
+    def oldest_ms(self) -> int | None:
+        """When the first of these died; None = there are none."""
+        found = self.said.value.exhausted if self.said.value else []
+        return min((one.since_ms for one in found), default=None)
+
+    @property
+    def broker(self) -> str:
+        """Product, version and address; "" = unknown."""
+        return self.said.value.wellness.broker if self.said.value else ""
+
+
+class FleetGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """The failures of one cause, at all its places; see `operations.failures.groups.Group`."""
+
+    cause_group: str
+    trend: Trend
+    last_at_ms: int
+    counts: dict[str, int]
+    places: list[Said[answers.Group]]
+
+
+class FleetOverview(msgspec.Struct, frozen=True, kw_only=True):
+    """The first screen.
+
+    Attributes:
+        problems: sources of sidecars that can't be read, a sentence each.
+        died: messages in the last hour, as far as is known.
+        exhausted: messages that wait for a person, in the same way.
+        sidecars: those that need a person first.
+        groups: what dies, those first of which most die.
+        versions: sidecars by version, the most common first.
+        rules: sidecars by kind of broker and digest of their rules, the most common first.
+    """
+
+    at_ms: int
+    problems: list[str]
+    died: int
+    exhausted: int
+    sidecars: list[SidecarLine]
+    groups: list[FleetGroup]
+    versions: dict[str, list[str]]
+    rules: dict[str, dict[str, list[str]]]
+
+    @property
+    def drifts(self) -> list[str]:
+        """Kinds of brokers whose sidecars have different rules."""
+        return [kind for kind, found in self.rules.items() if len(found) > 1]
+
+
+class Gathered(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
+    """What all sidecars answered; `missing` says by name why one is not of now, or not in it."""
+
+    found: list[T]
+    missing: dict[str, str]
+
+
+class Approval(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a person approves at one place; numbers are those of its preview."""
+
+    sidecar: str
+    destination: str
+    number: WholeNumber
+    expected: WholeNumber
+    since: WholeNumber
+
+
+class PlacePreview(msgspec.Struct, frozen=True, kw_only=True):
+    """The preview of one place; `approval` is None where nothing would be changed."""
+
+    place: Said[answers.Group]
+    preview: Said[answers.Preview]
+    approval: Approval | None
+
+
+class Desk:
+    """Answers for a person what their own rights at each sidecar show them."""
+
+    def __init__(self, gatherer: Gatherer) -> None:
+        self._gatherer = gatherer
+
+    async def overview(self, person: Person) -> FleetOverview:
+        """Return the first screen, of what is known within `WAIT_S`."""
+        overviews, twins, policies = await asyncio.gather(
+            self._all(person, "/overview", answers.Overview, WAIT_S),
+            self._twins(person, WAIT_S),
+            self._all(person, "/policies", answers.Policies, WAIT_S, _SELDOM_S),
+        )
+        watch = self._gatherer.watch
+        rules = {one.sidecar.name: one.value.digest for one in policies if one.value is not None}
+        lines = [
+            _line(seen, one, twins.get(one.sidecar.name, ""), rules.get(one.sidecar.name, ""))
+            for one in overviews
+            if (seen := watch.seen.get(one.sidecar.name)) is not None
+        ]
+        lines.sort(key=lambda one: (_STATES.index(one.state), -one.exhausted))
+        versions: dict[str, list[str]] = defaultdict(list)
+        kinds: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+        for line in lines:
+            versions[line.seen.version or "unknown"].append(line.seen.sidecar.name)
+            if line.rules and line.broker:
+                kind = "Artemis" if "artemis" in line.broker.lower() else "Classic"
+                kinds[kind][line.rules].append(line.seen.sidecar.name)
+        counted = [
+            (line.said, line.said.value)
+            for line in lines
+            if line.said.value is not None and not line.shares_with
+        ]
+        return FleetOverview(
+            at_ms=self._gatherer.clock.now_ms(),
+            problems=watch.problems,
+            died=sum(value.died.messages for _, value in counted),
+            exhausted=sum(one.count for _, value in counted for one in value.exhausted),
+            sidecars=lines,
+            groups=_merged(_at(said, group) for said, value in counted for group in value.groups),
+            versions=_sorted(versions),
+            rules={kind: _sorted(found) for kind, found in kinds.items()},
+        )
+
+    async def groups(self, person: Person, cause_group: str | None = None) -> Gathered[FleetGroup]:
+        """Return groups by cause: all, or the one of this cause."""
+        said, missing = await self._counted(person, "/groups?limit=500", list[answers.Group])
+        places = (
+            _at(one, group)
+            for one in said
+            for group in one.value or []
+            if cause_group in (None, group.cause_group)
+        )
+        return Gathered(found=_merged(places), missing=missing)
+
+    async def policies(self, person: Person) -> Gathered[Said[answers.Policies]]:
+        """Return the rules of each sidecar."""
+        found = await self._all(person, "/policies", answers.Policies, _LONG_S, _SELDOM_S)
+        return Gathered(found=found, missing=_missing(found))
+
+    async def search(
+        self, person: Person, conditions: Sequence[tuple[str, str]]
+    ) -> Gathered[Said[answers.Rows]]:
+        """Return the newest messages of each sidecar that meet all conditions.
+
+        Args:
+            person: who asks.
+            conditions: as `/messages` of a sidecar's API takes them.
+        """
+        path = f"/messages?{urlencode([*conditions, ('limit', str(_ROWS))])}"
+        found, missing = await self._counted(person, path, answers.Rows)
+        return Gathered(found=found, missing=missing)
+
+    async def operations(self, person: Person) -> Gathered[Said[answers.Operation]]:
+        """Return the newest operations of all sidecars, the newest first."""
+        said, missing = await self._counted(person, "/operations", list[answers.Operation])
+        found = [(each.created_at_ms, one, each) for one in said for each in one.value or []]
+        found.sort(key=lambda one: -one[0])
+        return Gathered(found=[_at(one, each) for _, one, each in found], missing=missing)
+
+    async def preview(
+        self, person: Person, action: Action, cause_group: str
+    ) -> Gathered[PlacePreview]:
+        """Return the preview of an action at each place of a cause, by its own sidecar."""
+        groups = await self.groups(person, cause_group)
+        places = groups.found[0].places[:PLACES_MAX] if groups.found else []
+
+        async def look(place: Said[answers.Group]) -> PlacePreview:
+            assert place.value is not None  # noqa: S101 - `_merged` was given it
+            group = place.value
+            query = urlencode({"action": action, **_filter(group.destination, group.number)})
+            said = await self._gatherer.one(
+                person, place.sidecar.name, f"/preview?{query}", answers.Preview
+            )
+            approval = None
+            if said.value is not None and said.value.count:
+                approval = Approval(
+                    sidecar=place.sidecar.name,
+                    destination=group.destination,
+                    number=group.number,
+                    expected=said.value.count,
+                    since=said.value.since,
+                )
+            return PlacePreview(place=place, preview=said, approval=approval)
+
+        found = await asyncio.gather(*map(look, places))
+        return Gathered(found=[*found], missing=groups.missing)
+
+    async def begin(
+        self,
+        person: Person,
+        action: Action,
+        approvals: Sequence[Approval],
+        reason: str,
+        *,
+        is_careful: bool,
+    ) -> list[Said[answers.Operation]]:
+        """Have each sidecar begin its operation; each refuses by itself what has changed since.
+
+        If the process dies inside, those that were asked carry theirs out, and list them.
+        """
+        pace = CAREFUL if is_careful and action in SENDS else OperationPace()
+
+        async def ask(one: Approval) -> Said[answers.Operation]:
+            wish = {
+                "action": action,
+                "filter": _filter(one.destination, one.number),
+                "expected": one.expected,
+                "since": one.since,
+                "reason": reason,
+                "pace": pace,
+            }
+            return await self._gatherer.one(
+                person, one.sidecar, "/operations", answers.Operation, wish
+            )
+
+        return [*await asyncio.gather(*map(ask, approvals[:PLACES_MAX]))]
+
+    async def _all(
+        self,
+        person: Person,
+        path: str,
+        kind: type[T],
+        wait_s: float = _LONG_S,
+        fresh_s: float = _JUST_NOW_S,
+    ) -> list[Said[T]]:
+        return await self._gatherer.all(person, path, kind, wait_s=wait_s, fresh_s=fresh_s)
+
+    async def _counted(
+        self, person: Person, path: str, kind: type[T]
+    ) -> tuple[list[Said[T]], dict[str, str]]:
+        """Return one answer for each schedule, and why sidecars are missing."""
+        said, twins = await asyncio.gather(
+            self._all(person, path, kind), self._twins(person, _LONG_S)
+        )
+        counted = [one for one in said if one.sidecar.name not in twins]
+        return counted, _missing(counted)
+
+    async def _twins(self, person: Person, wait_s: float) -> dict[str, str]:
+        """Return sidecars on the schedule of another one that is reached, and that other one."""
+        said = await self._all(person, "/status", answers.Status, wait_s, _SELDOM_S)
+        first: dict[tuple[str, ...], str] = {}
+        found = {}
+        for one in sorted(said, key=lambda one: bool(one.problem)):
+            uids = tuple(sorted(each.uid for each in one.value.instances)) if one.value else ()
+            name = one.sidecar.name
+            if uids and first.setdefault(uids, name) != name:
+                found[name] = first[uids]
+        return found
+
+
+def _line(seen: Seen, said: Said[answers.Overview], shares_with: str, rules: str) -> SidecarLine:
+    state = "well"
+    if seen.problem:
+        state = "unreachable"
+    elif said.value is None:
+        state = "refuses" if said.is_refused else "no answer yet"
+    elif said.problem:
+        state = "stale"
+    elif not said.value.wellness.is_well:
+        state = "needs a person"
+    return SidecarLine(seen=seen, said=said, state=state, shares_with=shares_with, rules=rules)
+
+
+def _at(said: Said[Any], value: T) -> Said[T]:
+    """Return a part of an answer as the answer."""
+    return Said(sidecar=said.sidecar, value=value, at_ms=said.at_ms, problem=said.problem)
+
+
+def _merged(places: Iterable[Said[answers.Group]]) -> list[FleetGroup]:
+    """Return groups of one cause as one, those first of which most died in the last hour."""
+    by_cause: dict[str, list[Said[answers.Group]]] = defaultdict(list)
+    for place in places:
+        if place.value is not None:
+            by_cause[place.value.cause_group].append(place)
+    found = []
+    for cause, here in by_cause.items():
+        groups = [place.value for place in here if place.value is not None]
+        counts = Counter[str]()
+        for one in groups:
+            counts.update({name: getattr(one, name) for name in answers.COUNTS})
+        trends = {one.trend for one in groups}
+        found.append(
+            FleetGroup(
+                cause_group=cause,
+                trend=next((one for one in Trend if one in trends), Trend.STEADY),
+                last_at_ms=max(one.last_at_ms for one in groups),
+                counts=dict(counts),
+                places=here,
+            )
+        )
+    found.sort(key=lambda one: (-one.counts["recent_messages"], -one.last_at_ms))
+    return found
+
+
+def _filter(destination: str, number: int) -> dict[str, str]:
+    # Why the number: parts of a cause may be masked.
+    return {"destination": destination, "cause_group": f"#{number}"}
+
+
+def _missing(said: Sequence[Said[Any]]) -> dict[str, str]:
+    return {one.sidecar.name: one.problem for one in said if one.problem}
+
+
+def _sorted(found: Mapping[str, list[str]]) -> dict[str, list[str]]:
+    return dict(sorted(found.items(), key=lambda one: (-len(one[1]), one[0])))

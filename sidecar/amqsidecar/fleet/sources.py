@@ -1,0 +1,181 @@
+"""Which sidecars there are: a list, headless Services, SRV records, pods of Kubernetes."""
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final, TypeVar
+from urllib.parse import quote
+
+import msgspec
+import structlog
+
+from amqsidecar.errors import ConfigError, Problem
+from amqsidecar.fleet.client import Client, Unreachable
+
+log = structlog.get_logger("amqsidecar.fleet")
+
+SIDECARS_MAX: Final = 500
+"""More are left out, and said to be."""
+
+ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+"""Of a pod: its token, its namespace, and the authorities of Kubernetes' API."""
+
+API_SERVER: Final = "https://kubernetes.default.svc"
+_LOOK_UP_S: Final = 5.0
+
+
+class Sidecar(msgspec.Struct, frozen=True, kw_only=True):
+    """One sidecar.
+
+    Attributes:
+        name: unique, for people and addresses.
+        url: that it is asked at.
+        console: its console in browsers.
+    """
+
+    name: str
+    url: str
+    console: str
+
+
+class PodSource(msgspec.Struct, frozen=True, kw_only=True):
+    """The pods with a label; needs the right to list pods in these namespaces.
+
+    Attributes:
+        client: trusts Kubernetes' API.
+        selector: of labels.
+        namespaces: empty = that of this pod.
+        port: of a sidecar.
+        server: URL of Kubernetes' API.
+        account: folder with the token of this pod, which is read each time.
+    """
+
+    client: Client
+    selector: str
+    namespaces: Sequence[str]
+    port: int
+    server: str = API_SERVER
+    account: Path = ACCOUNT
+
+
+T = TypeVar("T")
+
+Found = Mapping[str, str]
+"""Name to URL."""
+
+
+class Sources:
+    """Finds the sidecars; where a source can't be read, those that it had last stay."""
+
+    def __init__(
+        self,
+        fixed: Found,
+        services: Sequence[str] = (),
+        srv: Sequence[str] = (),
+        pods: PodSource | None = None,
+        console_url: str = "",
+    ) -> None:
+        """Name the sources.
+
+        Args:
+            fixed: sidecars that are listed.
+            services: `host:port`; each address of the host is a sidecar.
+            srv: names with SRV records.
+            pods: None = Kubernetes is not asked.
+            console_url: of each sidecar's console, with `{name}`; "" = the URL it is asked at.
+        """
+        self._console_url = console_url
+        self._asks: dict[str, Callable[[], Awaitable[Found]]] = {
+            **{f"the name {one}": _asking(_find_addresses, one) for one in services},
+            **{f"the SRV records of {one}": _asking(find_srv, one) for one in srv},
+        }
+        if pods is not None:
+            self._asks[f"the pods with {pods.selector}"] = _asking(_find_pods, pods)
+        self._fixed = fixed
+        self._last: dict[str, Found] = {}
+        self.problems: list[str] = []
+
+    async def find(self) -> list[Sidecar]:
+        """Return the sidecars by name; `problems` says what could not be read."""
+        problems = []
+        for what, ask in self._asks.items():
+            try:
+                async with asyncio.timeout(_LOOK_UP_S):
+                    self._last[what] = await ask()
+            except (OSError, LookupError, TypeError, Unreachable, msgspec.MsgspecError) as error:
+                reason = str(error) or f"no answer within {_LOOK_UP_S:g} s"
+                problems.append(f"{what} can't be read: {reason}")
+        found = dict(self._fixed)
+        for source in self._last.values():
+            found |= {name: url for name, url in source.items() if name not in self._fixed}
+        if len(found) > SIDECARS_MAX:
+            problems.append(f"{len(found) - SIDECARS_MAX} sidecars beyond {SIDECARS_MAX}")
+        for problem in {*problems} - {*self.problems}:
+            log.warning("sidecars_not_found", reason=problem)
+        self.problems = problems
+        return [
+            Sidecar(name=name, url=url.rstrip("/"), console=self._console(name, url))
+            for name, url in sorted(found.items())[:SIDECARS_MAX]
+        ]
+
+    def _console(self, name: str, url: str) -> str:
+        template = self._console_url or url
+        return template.replace("{name}", quote(name, safe="")).rstrip("/")
+
+
+def _asking(ask: Callable[[T], Awaitable[Found]], about: T) -> Callable[[], Awaitable[Found]]:
+    return lambda: ask(about)
+
+
+def _url(address: str, port: int | str) -> str:
+    return f"http://{f'[{address}]' if ':' in address else address}:{port}"
+
+
+async def _find_addresses(service: str) -> Found:
+    host, _, port = service.rpartition(":")
+    loop = asyncio.get_running_loop()
+    infos = await loop.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
+    name = host.partition(".")[0]
+    return {
+        f"{name}-{address}": _url(address, port)
+        for address in sorted({str(info[4][0]) for info in infos})
+    }
+
+
+async def find_srv(name: str) -> Found:
+    """Return the sidecars that SRV records name.
+
+    Raises:
+        ConfigError: the library is missing.
+        OSError: they can't be looked up.
+    """
+    try:
+        from dns.asyncresolver import resolve  # noqa: PLC0415 - an extra
+        from dns.exception import DNSException  # noqa: PLC0415
+    except ImportError as error:
+        what = f'needs a library: pip install "amqsidecar[fleet]" ({error})'
+        raise ConfigError([Problem("fleet.srv", what)]) from error
+    try:
+        records = await resolve(name, "SRV", lifetime=_LOOK_UP_S)
+    except DNSException as error:
+        raise OSError(str(error)) from error
+    targets = [(str(one.target).rstrip("."), int(one.port)) for one in records]
+    return {f"{host}:{port}": f"http://{host}:{port}" for host, port in targets}
+
+
+async def _find_pods(source: PodSource) -> Found:
+    token = (source.account / "token").read_text().strip()
+    own = [] if source.namespaces else [(source.account / "namespace").read_text().strip()]
+    found = {}
+    for namespace in source.namespaces or own:
+        path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods"
+        url = f"{source.server}{path}?labelSelector={quote(source.selector, safe='')}"
+        answer = await source.client.ask(url, {"Authorization": f"Bearer {token}"})
+        if answer.status != 200:
+            raise Unreachable(f"Kubernetes answers {answer.status} for namespace {namespace}")
+        for pod in msgspec.json.decode(answer.body)["items"]:
+            address, about = pod["status"].get("podIP"), pod["metadata"]
+            if address and "deletionTimestamp" not in about:
+                found[f"{namespace}.{about['name']}"] = _url(address, source.port)
+    return found

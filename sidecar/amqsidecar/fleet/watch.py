@@ -1,0 +1,100 @@
+"""Watches whether sidecars answer, without anybody's credentials."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from amqsidecar.clock import Clock
+from amqsidecar.fleet.client import Client, Unreachable
+from amqsidecar.fleet.sources import Sidecar, Sources
+
+PROBE_S: Final = 2.0
+"""Time limit of one look; a sidecar that takes longer is not asked anything else."""
+
+_EVERY_S: Final = 3.0
+_FIND_EVERY: Final = 5
+_AT_ONCE: Final = 32
+
+
+class _Health(msgspec.Struct):
+    version: str = ""
+
+
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """How a sidecar answered last.
+
+    Attributes:
+        problem: why it does not answer; "" = it does.
+        since_ms: since when that is so, as far as this console has seen.
+        answered_ms: when it answered last; None = never to this console.
+        version: that it said then; "" = none.
+    """
+
+    sidecar: Sidecar
+    problem: str
+    since_ms: int
+    answered_ms: int | None = None
+    version: str = ""
+
+
+class Watch:
+    """Looks at all sidecars in turn; one thread runs it, any may read `seen`."""
+
+    def __init__(self, sources: Sources, client: Client, clock: Clock) -> None:
+        self._sources = sources
+        self._client = client
+        self._clock = clock
+        self._sidecars: list[Sidecar] = []
+        self._round = 0
+        self.seen: Mapping[str, Seen] = {}
+
+    @property
+    def problems(self) -> list[str]:
+        """Sources of sidecars that can't be read now, a sentence each."""
+        return self._sources.problems
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Look until told to stop."""
+        while not stop.is_set():
+            await self.look()
+            try:
+                async with asyncio.timeout(_EVERY_S):
+                    await stop.wait()
+            except TimeoutError:
+                continue
+
+    async def look(self) -> None:
+        """Look at each sidecar once, and every few times for new ones."""
+        if self._round % _FIND_EVERY == 0:
+            self._sidecars = await self._sources.find()
+        self._round += 1
+        places = asyncio.Semaphore(_AT_ONCE)
+        found = await asyncio.gather(*(self._look_at(one, places) for one in self._sidecars))
+        self.seen = {one.sidecar.name: one for one in found}
+
+    async def _look_at(self, sidecar: Sidecar, places: asyncio.Semaphore) -> Seen:
+        before = self.seen.get(sidecar.name)
+        if before is not None and before.sidecar.url != sidecar.url:
+            before = None
+        problem, version = "", "" if before is None else before.version
+        async with places:
+            try:
+                answer = await self._client.ask(f"{sidecar.url}/healthz", {}, timeout_s=PROBE_S)
+                if answer.status == 200:
+                    version = msgspec.json.decode(answer.body, type=_Health).version
+                else:
+                    problem = f"/healthz answers {answer.status}"
+            except (Unreachable, msgspec.MsgspecError) as error:
+                problem = str(error)
+        now_ms = self._clock.now_ms()
+        is_same = before is not None and bool(before.problem) == bool(problem)
+        last_ms = None if before is None else before.answered_ms
+        return Seen(
+            sidecar=sidecar,
+            problem=problem,
+            since_ms=before.since_ms if before is not None and is_same else now_ms,
+            answered_ms=last_ms if problem else now_ms,
+            version=version,
+        )

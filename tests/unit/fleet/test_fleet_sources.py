@@ -1,0 +1,97 @@
+"""Where sidecars are found: lists, names, pods; what could be read once stays."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from amqsidecar.fleet.client import Client
+from amqsidecar.fleet.sources import SIDECARS_MAX, PodSource, Sidecar, Sources
+from amqsidecar.http.serving import HttpServer
+
+CLIENT: Final = Client(None, 10.0, 2**20)
+
+
+def test_a_list_has_names_and_its_consoles_may_be_elsewhere() -> None:
+    sources = Sources({"b": "http://b:1/", "a/x": "http://a:1"}, console_url="https://{name}.eu/")
+    assert asyncio.run(sources.find()) == [
+        Sidecar(name="a/x", url="http://a:1", console="https://a%2Fx.eu"),
+        Sidecar(name="b", url="http://b:1", console="https://b.eu"),
+    ]
+
+
+def test_each_address_of_a_name_is_a_sidecar_and_a_name_without_any_is_said() -> None:
+    sources = Sources({}, services=["127.0.0.1:9464", "nowhere.invalid:9464"])
+    [found] = asyncio.run(sources.find())
+    assert found.url == "http://127.0.0.1:9464"
+    [problem] = sources.problems
+    assert problem.startswith("the name nowhere.invalid:9464 can't be read: ")
+
+
+def test_there_is_a_limit_and_what_is_beyond_it_is_said() -> None:
+    sources = Sources({f"s{n}": f"http://s{n}:1" for n in range(SIDECARS_MAX + 2)})
+    assert len(asyncio.run(sources.find())) == SIDECARS_MAX
+    assert sources.problems == [f"2 sidecars beyond {SIDECARS_MAX}"]
+
+
+@contextmanager
+def api_server(answers: list[Any], asked: list[Request]) -> Iterator[str]:
+    async def pods(request: Request) -> Response:
+        asked.append(request)
+        found = answers.pop(0)
+        return JSONResponse(found, 403 if found is None else 200)
+
+    server = HttpServer(Starlette(routes=[Route("/api/v1/namespaces/{name}/pods", pods)]))
+    host, port = server.start("127.0.0.1", 0)
+    try:
+        yield f"http://{host}:{port}"
+    finally:
+        server.stop()
+
+
+def pod(name: str, address: str | None, **metadata: Any) -> dict[str, Any]:
+    status = {} if address is None else {"podIP": address}
+    return {"metadata": {"name": name, **metadata}, "status": status}
+
+
+def test_pods_are_asked_for_in_the_name_of_this_pod_and_stay_while_that_is_refused(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "token").write_text("of-this-pod\n")
+    (tmp_path / "namespace").write_text("orders")
+    items = [
+        pod("one", "10.0.0.1"),
+        pod("six", "fd00::6"),
+        pod("starts", None),
+        pod("ends", "10.0.0.2", deletionTimestamp="2026-01-01T00:00:00Z"),
+    ]
+    asked: list[Request] = []
+    with api_server([{"items": items}, None, ["no list of pods"]], asked) as url:
+        source = PodSource(
+            client=CLIENT,
+            selector="app in (a,b)",
+            namespaces=(),
+            port=9464,
+            server=url,
+            account=tmp_path,
+        )
+        sources = Sources({}, pods=source)
+        found = asyncio.run(sources.find())
+        assert {one.name: one.url for one in found} == {
+            "orders.one": "http://10.0.0.1:9464",
+            "orders.six": "http://[fd00::6]:9464",
+        }
+        assert asked[0].headers["authorization"] == "Bearer of-this-pod"
+        assert asked[0].query_params["labelSelector"] == "app in (a,b)"
+        assert asked[0].path_params["name"] == "orders"
+        assert asyncio.run(sources.find()) == found
+        assert "403 for namespace orders" in json.dumps(sources.problems)
+        assert asyncio.run(sources.find()) == found
+        assert len(sources.problems) == 1
