@@ -9,7 +9,7 @@ COUNTS: Final = ("recent_messages", "day_before", "waiting", "held", "parked", "
 """The counts of a group."""
 
 
-class Group(msgspec.Struct, frozen=True):
+class SaidGroup(msgspec.Struct, frozen=True):
     """See `operations.failures.groups.Group`."""
 
     number: int
@@ -45,10 +45,10 @@ class _Wellness(msgspec.Struct, frozen=True):
     broker: str = ""
 
 
-class Overview(msgspec.Struct, frozen=True):
+class SaidOverview(msgspec.Struct, frozen=True):
     """See `operations.overview.Overview`."""
 
-    groups: list[Group] = []
+    groups: list[SaidGroup] = []
     exhausted: list[_Exhausted] = []
     died: _Died = _Died()
     waiting: _Waiting = _Waiting()
@@ -59,13 +59,13 @@ class _Instance(msgspec.Struct, frozen=True):
     uid: str = ""
 
 
-class Status(msgspec.Struct, frozen=True):
+class SaidStatus(msgspec.Struct, frozen=True):
     """See `operations.browse.Status`; there are instances on a shared schedule only."""
 
     instances: list[_Instance] = []
 
 
-class Policies(msgspec.Struct, frozen=True):
+class SaidPolicies(msgspec.Struct, frozen=True):
     """See `operations.policies.PolicyView`."""
 
     source: str = ""
@@ -83,7 +83,7 @@ class Policies(msgspec.Struct, frozen=True):
         return sha256(text.encode()).hexdigest()[:8] if text else ""
 
 
-class Row(msgspec.Struct, frozen=True):
+class SaidRow(msgspec.Struct, frozen=True):
     """See `model.schedule.RowView`."""
 
     id: int
@@ -96,10 +96,10 @@ class Row(msgspec.Struct, frozen=True):
     received_at_ms: int = 0
 
 
-class Rows(msgspec.Struct, frozen=True):
+class SaidRows(msgspec.Struct, frozen=True):
     """See `http.api.views.RowsAnswer`."""
 
-    rows: list[Row] = []
+    rows: list[SaidRow] = []
     next: str | None = None
 
 
@@ -108,7 +108,7 @@ class _Left(msgspec.Struct, frozen=True):
     count: int
 
 
-class Preview(msgspec.Struct, frozen=True):
+class SaidPreview(msgspec.Struct, frozen=True):
     """See `operations.preview.Preview`."""
 
     count: int
@@ -118,7 +118,7 @@ class Preview(msgspec.Struct, frozen=True):
     notes: list[str] = []
 
 
-class Operation(msgspec.Struct, frozen=True):
+class SaidOperation(msgspec.Struct, frozen=True):
     """See `model.operation.Operation`."""
 
     id: int

@@ -67,21 +67,21 @@ def routes(desk: Desk, person_of: PersonOf) -> list[Route]:
     async def groups(call: Call) -> Gathered[FleetGroup]:
         return await desk.groups(person_of(call.request), call.query.cause_group)
 
-    async def messages(call: Call) -> Gathered[Said[answers.Rows]]:
+    async def messages(call: Call) -> Gathered[Said[answers.SaidRows]]:
         conditions = call.request.query_params.multi_items()
         return await desk.search(person_of(call.request), conditions)
 
-    async def policies(call: Call) -> Gathered[Said[answers.Policies]]:
+    async def policies(call: Call) -> Gathered[Said[answers.SaidPolicies]]:
         return await desk.policies(person_of(call.request))
 
-    async def operations(call: Call) -> Gathered[Said[answers.Operation]]:
+    async def operations(call: Call) -> Gathered[Said[answers.SaidOperation]]:
         return await desk.operations(person_of(call.request))
 
     async def preview(call: Call) -> Gathered[PlacePreview]:
         query: ActionQuery = call.query
         return await desk.preview(person_of(call.request), query.action, query.cause_group)
 
-    async def begin(call: Call) -> list[Said[answers.Operation]]:
+    async def begin(call: Call) -> list[Said[answers.SaidOperation]]:
         asked: Approved = call.body
         return await desk.begin(
             person_of(call.request),
@@ -111,17 +111,20 @@ def routes(desk: Desk, person_of: PersonOf) -> list[Route]:
             "/messages",
             "The newest waiting messages of each sidecar.",
             messages,
-            Gathered[Said[answers.Rows]],
+            Gathered[Said[answers.SaidRows]],
             query=Filter,
         ),
         ApiEndpoint(
-            "/policies", "The rules of each sidecar.", policies, Gathered[Said[answers.Policies]]
+            "/policies",
+            "The rules of each sidecar.",
+            policies,
+            Gathered[Said[answers.SaidPolicies]],
         ),
         ApiEndpoint(
             "/operations",
             "The newest operations of all sidecars.",
             operations,
-            Gathered[Said[answers.Operation]],
+            Gathered[Said[answers.SaidOperation]],
         ),
         ApiEndpoint(
             "/preview",
@@ -134,7 +137,7 @@ def routes(desk: Desk, person_of: PersonOf) -> list[Route]:
             "/operations",
             "Have sidecars begin what is approved; one entry for each approval, in order.",
             begin,
-            list[Said[answers.Operation]],
+            list[Said[answers.SaidOperation]],
             method="POST",
             body=Approved,
         ),

@@ -20,7 +20,7 @@ class Unreachable(SidecarError):
     """There is no answer, or not within the bounds; the text says why."""
 
 
-class Answer(NamedTuple):
+class RawAnswer(NamedTuple):
     """Status and body of an answer."""
 
     status: int
@@ -48,7 +48,7 @@ class Client:
         headers: Mapping[str, str],
         body: bytes | None = None,
         timeout_s: float | None = None,
-    ) -> Answer:
+    ) -> RawAnswer:
         """Return the answer to a GET, or to a POST of a body in JSON.
 
         Args:
@@ -73,7 +73,7 @@ class Client:
                 reason = os.strerror(error.errno)
             raise Unreachable(reason) from error
 
-    async def _ask(self, url: str, headers: Mapping[str, str], body: bytes | None) -> Answer:
+    async def _ask(self, url: str, headers: Mapping[str, str], body: bytes | None) -> RawAnswer:
         parts = urlsplit(url)
         is_tls = parts.scheme == "https"
         tls = (self._tls or ssl.create_default_context()) if is_tls else None
@@ -100,7 +100,7 @@ class Client:
             # Why not awaited: a hung sidecar does not end a TLS connection.
             writer.transport.abort()
 
-    async def _read(self, connection: h11.Connection, reader: asyncio.StreamReader) -> Answer:
+    async def _read(self, connection: h11.Connection, reader: asyncio.StreamReader) -> RawAnswer:
         status, body = 0, bytearray()
         while True:
             event = connection.next_event()
@@ -113,6 +113,6 @@ class Client:
                 if len(body) > self._max_bytes:
                     raise ValueError(f"the answer has more than {self._max_bytes:,} bytes")
             elif isinstance(event, h11.EndOfMessage):
-                return Answer(status, bytes(body))
+                return RawAnswer(status, bytes(body))
             elif not isinstance(event, h11.InformationalResponse):
                 raise ValueError("the connection ended before the answer did")

@@ -37,7 +37,7 @@ class SidecarLine(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     seen: Seen
-    said: Said[answers.Overview]
+    said: Said[answers.SaidOverview]
     state: str
     shares_with: str
     rules: str
@@ -71,7 +71,7 @@ class FleetGroup(msgspec.Struct, frozen=True, kw_only=True):
     trend: Trend
     last_at_ms: int
     counts: dict[str, int]
-    places: list[Said[answers.Group]]
+    places: list[Said[answers.SaidGroup]]
 
 
 class FleetOverview(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,8 +122,8 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class PlacePreview(msgspec.Struct, frozen=True, kw_only=True):
     """The preview of one place; `approval` is None where nothing would be changed."""
 
-    place: Said[answers.Group]
-    preview: Said[answers.Preview]
+    place: Said[answers.SaidGroup]
+    preview: Said[answers.SaidPreview]
     approval: Approval | None
 
 
@@ -136,9 +136,9 @@ class Desk:
     async def overview(self, person: Person) -> FleetOverview:
         """Return the first screen, of what is known within `WAIT_S`."""
         overviews, twins, policies = await asyncio.gather(
-            self._all(person, "/overview", answers.Overview, WAIT_S),
+            self._all(person, "/overview", answers.SaidOverview, WAIT_S),
             self._twins(person, WAIT_S),
-            self._all(person, "/policies", answers.Policies, WAIT_S, _SELDOM_S),
+            self._all(person, "/policies", answers.SaidPolicies, WAIT_S, _SELDOM_S),
         )
         watch = self._gatherer.watch
         rules = {one.sidecar.name: one.value.digest for one in policies if one.value is not None}
@@ -173,7 +173,7 @@ class Desk:
 
     async def groups(self, person: Person, cause_group: str | None = None) -> Gathered[FleetGroup]:
         """Return groups by cause: all, or the one of this cause."""
-        said, missing = await self._counted(person, "/groups?limit=500", list[answers.Group])
+        said, missing = await self._counted(person, "/groups?limit=500", list[answers.SaidGroup])
         places = (
             _at(one, group)
             for one in said
@@ -182,14 +182,14 @@ class Desk:
         )
         return Gathered(found=_merged(places), missing=missing)
 
-    async def policies(self, person: Person) -> Gathered[Said[answers.Policies]]:
+    async def policies(self, person: Person) -> Gathered[Said[answers.SaidPolicies]]:
         """Return the rules of each sidecar."""
-        found = await self._all(person, "/policies", answers.Policies, _LONG_S, _SELDOM_S)
+        found = await self._all(person, "/policies", answers.SaidPolicies, _LONG_S, _SELDOM_S)
         return Gathered(found=found, missing=_missing(found))
 
     async def search(
         self, person: Person, conditions: Sequence[tuple[str, str]]
-    ) -> Gathered[Said[answers.Rows]]:
+    ) -> Gathered[Said[answers.SaidRows]]:
         """Return the newest messages of each sidecar that meet all conditions.
 
         Args:
@@ -197,12 +197,12 @@ class Desk:
             conditions: as `/messages` of a sidecar's API takes them.
         """
         path = f"/messages?{urlencode([*conditions, ('limit', str(_ROWS))])}"
-        found, missing = await self._counted(person, path, answers.Rows)
+        found, missing = await self._counted(person, path, answers.SaidRows)
         return Gathered(found=found, missing=missing)
 
-    async def operations(self, person: Person) -> Gathered[Said[answers.Operation]]:
+    async def operations(self, person: Person) -> Gathered[Said[answers.SaidOperation]]:
         """Return the newest operations of all sidecars, the newest first."""
-        said, missing = await self._counted(person, "/operations", list[answers.Operation])
+        said, missing = await self._counted(person, "/operations", list[answers.SaidOperation])
         found = [(each.created_at_ms, one, each) for one in said for each in one.value or []]
         found.sort(key=lambda one: -one[0])
         return Gathered(found=[_at(one, each) for _, one, each in found], missing=missing)
@@ -214,12 +214,12 @@ class Desk:
         groups = await self.groups(person, cause_group)
         places = groups.found[0].places[:PLACES_MAX] if groups.found else []
 
-        async def look(place: Said[answers.Group]) -> PlacePreview:
+        async def look(place: Said[answers.SaidGroup]) -> PlacePreview:
             assert place.value is not None  # noqa: S101 - `_merged` was given it
             group = place.value
             query = urlencode({"action": action, **_filter(group.destination, group.number)})
             said = await self._gatherer.one(
-                person, place.sidecar.name, f"/preview?{query}", answers.Preview
+                person, place.sidecar.name, f"/preview?{query}", answers.SaidPreview
             )
             approval = None
             if said.value is not None and said.value.count:
@@ -243,14 +243,14 @@ class Desk:
         reason: str,
         *,
         is_careful: bool,
-    ) -> list[Said[answers.Operation]]:
+    ) -> list[Said[answers.SaidOperation]]:
         """Have each sidecar begin its operation; each refuses by itself what has changed since.
 
         If the process dies inside, those that were asked carry theirs out, and list them.
         """
         pace = CAREFUL if is_careful and action in SENDS else OperationPace()
 
-        async def ask(one: Approval) -> Said[answers.Operation]:
+        async def ask(one: Approval) -> Said[answers.SaidOperation]:
             wish = {
                 "action": action,
                 "filter": _filter(one.destination, one.number),
@@ -260,7 +260,7 @@ class Desk:
                 "pace": pace,
             }
             return await self._gatherer.one(
-                person, one.sidecar, "/operations", answers.Operation, wish
+                person, one.sidecar, "/operations", answers.SaidOperation, wish
             )
 
         return [*await asyncio.gather(*map(ask, approvals[:PLACES_MAX]))]
@@ -287,7 +287,7 @@ class Desk:
 
     async def _twins(self, person: Person, wait_s: float) -> dict[str, str]:
         """Return sidecars on the schedule of another one that is reached, and that other one."""
-        said = await self._all(person, "/status", answers.Status, wait_s, _SELDOM_S)
+        said = await self._all(person, "/status", answers.SaidStatus, wait_s, _SELDOM_S)
         first: dict[tuple[str, ...], str] = {}
         found = {}
         for one in sorted(said, key=lambda one: bool(one.problem)):
@@ -298,7 +298,9 @@ class Desk:
         return found
 
 
-def _line(seen: Seen, said: Said[answers.Overview], shares_with: str, rules: str) -> SidecarLine:
+def _line(
+    seen: Seen, said: Said[answers.SaidOverview], shares_with: str, rules: str
+) -> SidecarLine:
     state = "well"
     if seen.problem:
         state = "unreachable"
@@ -316,9 +318,9 @@ def _at(said: Said[Any], value: T) -> Said[T]:
     return Said(sidecar=said.sidecar, value=value, at_ms=said.at_ms, problem=said.problem)
 
 
-def _merged(places: Iterable[Said[answers.Group]]) -> list[FleetGroup]:
+def _merged(places: Iterable[Said[answers.SaidGroup]]) -> list[FleetGroup]:
     """Return groups of one cause as one, those first of which most died in the last hour."""
-    by_cause: dict[str, list[Said[answers.Group]]] = defaultdict(list)
+    by_cause: dict[str, list[Said[answers.SaidGroup]]] = defaultdict(list)
     for place in places:
         if place.value is not None:
             by_cause[place.value.cause_group].append(place)

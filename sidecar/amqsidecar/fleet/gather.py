@@ -8,7 +8,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 import msgspec
 
 from amqsidecar.clock import Clock
-from amqsidecar.fleet.client import Answer, Client, Unreachable
+from amqsidecar.fleet.client import RawAnswer, Client, Unreachable
 from amqsidecar.fleet.sources import SIDECARS_MAX, Sidecar
 from amqsidecar.fleet.watch import Watch
 from amqsidecar.http.api.table import API_V1
@@ -179,7 +179,7 @@ class Gatherer:
         path: str,
         headers: Mapping[str, str],
         data: bytes | None = None,
-    ) -> Answer:
+    ) -> RawAnswer:
         door = self._door(sidecar)
         door.queued += 1
         try:
@@ -235,7 +235,7 @@ class _Refused(Unreachable):
     """The sidecar answered, and refuses."""
 
 
-def _understood(answer: Answer, kind: type[T]) -> T:
+def _understood(answer: RawAnswer, kind: type[T]) -> T:
     """Return the value of an answer.
 
     Raises:

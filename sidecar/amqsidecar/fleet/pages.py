@@ -13,7 +13,7 @@ from amqsidecar.fleet.api import PersonOf
 from amqsidecar.fleet.desk import Approval, Desk
 from amqsidecar.fleet.gather import Said
 from amqsidecar.http.access import HttpRefused
-from amqsidecar.http.console.console import Frame, PageMissing
+from amqsidecar.http.console.console import PageFrame, PageMissing
 from amqsidecar.http.console.described import ACTIONS
 from amqsidecar.http.console.query import read_query
 from amqsidecar.model.operation import SENDS, Action
@@ -35,7 +35,7 @@ OFFERED: Final = [one for one in Action if one is not Action.REDIRECT]
 """A redirect has another target at each broker."""
 
 
-def routes(frame: Frame, desk: Desk, person_of: PersonOf) -> list[BaseRoute]:
+def routes(frame: PageFrame, desk: Desk, person_of: PersonOf) -> list[BaseRoute]:
     """Return the routes of the pages."""
 
     async def overview(request: Request) -> Response:
@@ -156,9 +156,11 @@ def _action(request: Request) -> Action:
     return found
 
 
-def _kinds(found: list[Said[answers.Policies]]) -> list[tuple[list[Said[answers.Policies]], str]]:
+def _kinds(
+    found: list[Said[answers.SaidPolicies]],
+) -> list[tuple[list[Said[answers.SaidPolicies]], str]]:
     """Return sidecars with the same rules, and how those differ from the most common ones."""
-    by_digest: dict[str, list[Said[answers.Policies]]] = {}
+    by_digest: dict[str, list[Said[answers.SaidPolicies]]] = {}
     for one in found:
         if one.value is not None:
             by_digest.setdefault(one.value.digest, []).append(one)

@@ -61,7 +61,7 @@ class PodSource(msgspec.Struct, frozen=True, kw_only=True):
 
 T = TypeVar("T")
 
-Found = Mapping[str, str]
+NamedUrls = Mapping[str, str]
 """Name to URL."""
 
 
@@ -70,7 +70,7 @@ class Sources:
 
     def __init__(
         self,
-        fixed: Found,
+        fixed: NamedUrls,
         services: Sequence[str] = (),
         srv: Sequence[str] = (),
         pods: PodSource | None = None,
@@ -86,14 +86,14 @@ class Sources:
             console_url: of each sidecar's console, with `{name}`; "" = the URL it is asked at.
         """
         self._console_url = console_url
-        self._asks: dict[str, Callable[[], Awaitable[Found]]] = {
+        self._asks: dict[str, Callable[[], Awaitable[NamedUrls]]] = {
             **{f"the name {one}": _asking(_find_addresses, one) for one in services},
             **{f"the SRV records of {one}": _asking(find_srv, one) for one in srv},
         }
         if pods is not None:
             self._asks[f"the pods with {pods.selector}"] = _asking(_find_pods, pods)
         self._fixed = fixed
-        self._last: dict[str, Found] = {}
+        self._last: dict[str, NamedUrls] = {}
         self.problems: list[str] = []
 
     async def find(self) -> list[Sidecar]:
@@ -124,7 +124,9 @@ class Sources:
         return template.replace("{name}", quote(name, safe="")).rstrip("/")
 
 
-def _asking(ask: Callable[[T], Awaitable[Found]], about: T) -> Callable[[], Awaitable[Found]]:
+def _asking(
+    ask: Callable[[T], Awaitable[NamedUrls]], about: T
+) -> Callable[[], Awaitable[NamedUrls]]:
     return lambda: ask(about)
 
 
@@ -132,7 +134,7 @@ def _url(address: str, port: int | str) -> str:
     return f"http://{f'[{address}]' if ':' in address else address}:{port}"
 
 
-async def _find_addresses(service: str) -> Found:
+async def _find_addresses(service: str) -> NamedUrls:
     host, _, port = service.rpartition(":")
     loop = asyncio.get_running_loop()
     infos = await loop.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
@@ -143,7 +145,7 @@ async def _find_addresses(service: str) -> Found:
     }
 
 
-async def find_srv(name: str) -> Found:
+async def find_srv(name: str) -> NamedUrls:
     """Return the sidecars that SRV records name.
 
     Raises:
@@ -164,7 +166,7 @@ async def find_srv(name: str) -> Found:
     return {f"{host}:{port}": f"http://{host}:{port}" for host, port in targets}
 
 
-async def _find_pods(source: PodSource) -> Found:
+async def _find_pods(source: PodSource) -> NamedUrls:
     token = (source.account / "token").read_text().strip()
     own = [] if source.namespaces else [(source.account / "namespace").read_text().strip()]
     found = {}

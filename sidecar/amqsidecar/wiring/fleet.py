@@ -23,7 +23,7 @@ from amqsidecar.fleet.watch import Watch
 from amqsidecar.http.app import make_app
 from amqsidecar.http.authentication.proxy import Proxies
 from amqsidecar.http.authentication.setup import set_up
-from amqsidecar.http.console.console import Frame
+from amqsidecar.http.console.console import PageFrame
 from amqsidecar.http.masking import Masking
 from amqsidecar.http.probes import make_probes
 from amqsidecar.http.serving import HttpServer
@@ -64,7 +64,7 @@ async def _serve(config: Config) -> None:
     client = Client(_tls(config), options.timeout_s, options.answer_mib * _MIB)
     watch = Watch(_sources(config), client, clock)
     desk = Desk(Gatherer(watch, client, clock, options.requests))
-    frame = Frame(clock, Masking(), pages.NAVIGATION, templates="amqsidecar.fleet")
+    frame = PageFrame(clock, Masking(), pages.NAVIGATION, templates="amqsidecar.fleet")
     settings = access_settings(config)
     entrance = set_up(settings, clock, frame.static.url("console.css"))
 

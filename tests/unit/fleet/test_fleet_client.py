@@ -7,27 +7,35 @@ from typing import Final
 
 import pytest
 
-from amqsidecar.fleet.client import Answer, Client, Unreachable
+from amqsidecar.fleet.client import RawAnswer, Client, Unreachable
 
 MAX_BYTES: Final = 1_000
 
 
 @asynccontextmanager
 async def answering(*pieces: bytes, ends: bool = True) -> AsyncIterator[str]:
-    """Answer each connection with these bytes; gives the URL."""
+    """RawAnswer each connection with these bytes; gives the URL."""
+
+    writers = []
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
         await reader.readuntil(b"\r\n\r\n")
         writer.writelines(pieces)
         if ends:
             writer.close()
 
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        try:
+            yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        finally:
+            for writer in writers:
+                writer.transport.abort()
+            await asyncio.sleep(0)
 
 
-def asked(*pieces: bytes, ends: bool = True, timeout_s: float = 10.0) -> Answer:
-    async def ask() -> Answer:
+def asked(*pieces: bytes, ends: bool = True, timeout_s: float = 10.0) -> RawAnswer:
+    async def ask() -> RawAnswer:
         async with answering(*pieces, ends=ends) as url:
             return await Client(None, timeout_s, MAX_BYTES).ask(f"{url}/x", {"X-One": "1"})
 
@@ -36,15 +44,15 @@ def asked(*pieces: bytes, ends: bool = True, timeout_s: float = 10.0) -> Answer:
 
 def test_an_answer_is_read_with_and_without_a_length() -> None:
     head = b"HTTP/1.1 200 OK\r\n"
-    assert asked(head, b"Content-Length: 2\r\n\r\n{}") == Answer(200, b"{}")
-    assert asked(head, b"\r\n{}") == Answer(200, b"{}")
+    assert asked(head, b"Content-Length: 2\r\n\r\n{}") == RawAnswer(200, b"{}")
+    assert asked(head, b"\r\n{}") == RawAnswer(200, b"{}")
     chunked = b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
-    assert asked(head, chunked) == Answer(200, b"{}")
+    assert asked(head, chunked) == RawAnswer(200, b"{}")
 
 
 def test_a_redirect_is_an_answer_and_is_not_followed() -> None:
     found = asked(b"HTTP/1.1 302 Found\r\nLocation: http://evil.example/\r\n\r\n")
-    assert found == Answer(302, b"")
+    assert found == RawAnswer(302, b"")
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -33,6 +34,45 @@ def test_each_address_of_a_name_is_a_sidecar_and_a_name_without_any_is_said() ->
     assert found.url == "http://127.0.0.1:9464"
     [problem] = sources.problems
     assert problem.startswith("the name nowhere.invalid:9464 can't be read: ")
+
+
+class _Names(asyncio.DatagramProtocol):
+    """Answers every question for SRV records with two."""
+
+    transport: Any
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+
+    def datagram_received(self, data: bytes, addr: Any) -> None:
+        message, rrset = pytest.importorskip("dns.message"), pytest.importorskip("dns.rrset")
+        question = message.from_wire(data)
+        answer = message.make_response(question)
+        name = question.question[0].name
+        records = ["0 5 9464 one.orders.svc.", "0 5 9465 two.orders.svc."]
+        answer.answer.append(rrset.from_text_list(name, 60, "IN", "SRV", records))
+        self.transport.sendto(answer.to_wire(), addr)
+
+
+def test_srv_records_name_sidecars_with_their_ports(monkeypatch: pytest.MonkeyPatch) -> None:
+    dns = pytest.importorskip("dns.asyncresolver")
+
+    async def find() -> list[Sidecar]:
+        loop = asyncio.get_running_loop()
+        transport, _ = await loop.create_datagram_endpoint(_Names, ("127.0.0.1", 0))
+        resolver = dns.Resolver(configure=False)
+        resolver.port = transport.get_extra_info("sockname")[1]
+        resolver.nameservers = ["127.0.0.1"]
+        monkeypatch.setattr(dns, "default_resolver", resolver)
+        try:
+            return await Sources({}, srv=["_http._tcp.sidecars.orders"]).find()
+        finally:
+            transport.close()
+
+    assert {one.name: one.url for one in asyncio.run(find())} == {
+        "one.orders.svc:9464": "http://one.orders.svc:9464",
+        "two.orders.svc:9465": "http://two.orders.svc:9465",
+    }
 
 
 def test_there_is_a_limit_and_what_is_beyond_it_is_said() -> None:

@@ -54,7 +54,9 @@ class FleetOptions(Section):
         "credentials of those who look.",
     )
     namespaces: Texts = option((), "Namespaces of these pods; empty = that of `fleet` itself.")
-    pod_port: StrictInt = option(9464, "Port of the sidecars in these pods.", ge=1, le=65_535)
+    pod_port: StrictInt = option(
+        9464, "Port of the sidecars in these pods.", unit="port", ge=1, le=65_535
+    )
     console_url: Annotated[str, BeforeValidator(_URL)] = option(
         "",
         "Address of each sidecar's own console in browsers, with `{name}`, such as "
@@ -74,6 +76,7 @@ class FleetOptions(Section):
     requests: StrictInt = option(
         16,
         "Requests to sidecars at a time.",
+        unit="requests",
         why="sixteen answers of the maximum size take 64 MiB",
         ge=1,
         le=256,

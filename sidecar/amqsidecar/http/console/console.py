@@ -43,7 +43,7 @@ class PageMissing(Exception):
     """No page has this address; the text names the missing object."""
 
 
-class Frame:
+class PageFrame:
     """The common part of all pages; an error becomes a page with one clear sentence."""
 
     def __init__(
@@ -146,7 +146,7 @@ class Frame:
         return response
 
 
-class Console(Frame):
+class Console(PageFrame):
     """Pages about one schedule."""
 
     def __init__(self, queries: StoreQueries) -> None:
