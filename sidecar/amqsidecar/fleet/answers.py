@@ -54,6 +54,16 @@ class SaidOverview(msgspec.Struct, frozen=True):
     waiting: _Waiting = _Waiting()
     wellness: _Wellness = _Wellness()
 
+    @property
+    def exhausted_count(self) -> int:
+        """Messages that wait for a person."""
+        return sum(one.count for one in self.exhausted)
+
+    @property
+    def oldest_ms(self) -> int | None:
+        """When the first of these died; None = there are none."""
+        return min((one.since_ms for one in self.exhausted), default=None)
+
 
 class _Instance(msgspec.Struct, frozen=True):
     uid: str = ""
@@ -81,52 +91,3 @@ class SaidPolicies(msgspec.Struct, frozen=True):
         """A short digest of these; "" = there are none."""
         text = "\n".join(self.lines)
         return sha256(text.encode()).hexdigest()[:8] if text else ""
-
-
-class SaidRow(msgspec.Struct, frozen=True):
-    """See `model.schedule.RowView`."""
-
-    id: int
-    redelivery_id: str
-    destination: str = ""
-    state: str = ""
-    in_flight: bool = False
-    cause: str | None = None
-    cause_group: str = ""
-    received_at_ms: int = 0
-
-
-class SaidRows(msgspec.Struct, frozen=True):
-    """See `http.api.views.RowsAnswer`."""
-
-    rows: list[SaidRow] = []
-    next: str | None = None
-
-
-class _Left(msgspec.Struct, frozen=True):
-    reason: str
-    count: int
-
-
-class SaidPreview(msgspec.Struct, frozen=True):
-    """See `operations.preview.Preview`."""
-
-    count: int
-    since: int
-    is_whole: bool = True
-    left: list[_Left] = []
-    notes: list[str] = []
-
-
-class SaidOperation(msgspec.Struct, frozen=True):
-    """See `model.operation.Operation`."""
-
-    id: int
-    action: str
-    state: str
-    actor: str = ""
-    state_reason: str = ""
-    created_at_ms: int = 0
-    changed: int = 0
-    resent: int = 0
-    came_back: int = 0

@@ -1,6 +1,6 @@
 """The API: the table of its endpoints; the same questions as the pages ask."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import cache
 from typing import Annotated, Any
 
@@ -10,22 +10,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from amqsidecar.fleet import answers
-from amqsidecar.fleet.desk import (
-    Approval,
-    Desk,
-    FleetGroup,
-    FleetOverview,
-    Gathered,
-    PlacePreview,
-)
+from amqsidecar.fleet.desk import Approval, Desk, FleetGroup, FleetOverview, Gathered, PlacePreview
 from amqsidecar.fleet.gather import Person, Said
 from amqsidecar.http.answers import JSON
 from amqsidecar.http.api.filter import Filter
 from amqsidecar.http.api.openapi import document
 from amqsidecar.http.api.table import ApiEndpoint, Call, routes_of
-from amqsidecar.http.api.views import Session, session
-from amqsidecar.model.operation import Action
+from amqsidecar.http.api.views import RowsAnswer, Session, session
+from amqsidecar.model.operation import Action, Operation
 
 PersonOf = Callable[[Request], Person]
 """Returns who a request comes from."""
@@ -61,34 +53,32 @@ class Approved(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 def routes(desk: Desk, person_of: PersonOf) -> list[Route]:
     """Return the routes of the API."""
 
-    async def overview(call: Call) -> FleetOverview:
-        return await desk.overview(person_of(call.request))
+    def about_all(
+        summary: str, ask: Callable[[Person], Awaitable[Any]], answer: Any
+    ) -> ApiEndpoint:
+        async def run(call: Call) -> Any:
+            return await ask(person_of(call.request))
 
-    async def groups(call: Call) -> Gathered[FleetGroup]:
+        run.__name__ = ask.__name__
+        return ApiEndpoint(f"/{ask.__name__}", summary, run, answer)
+
+    async def groups(call: Call) -> Any:
         return await desk.groups(person_of(call.request), call.query.cause_group)
 
-    async def messages(call: Call) -> Gathered[Said[answers.SaidRows]]:
+    async def messages(call: Call) -> Any:
         conditions = call.request.query_params.multi_items()
         return await desk.search(person_of(call.request), conditions)
 
-    async def policies(call: Call) -> Gathered[Said[answers.SaidPolicies]]:
-        return await desk.policies(person_of(call.request))
+    async def preview(call: Call) -> Any:
+        return await desk.preview(
+            person_of(call.request), call.query.action, call.query.cause_group
+        )
 
-    async def operations(call: Call) -> Gathered[Said[answers.SaidOperation]]:
-        return await desk.operations(person_of(call.request))
-
-    async def preview(call: Call) -> Gathered[PlacePreview]:
-        query: ActionQuery = call.query
-        return await desk.preview(person_of(call.request), query.action, query.cause_group)
-
-    async def begin(call: Call) -> list[Said[answers.SaidOperation]]:
-        asked: Approved = call.body
+    async def begin(call: Call) -> Any:
+        body: Approved = call.body
+        person = person_of(call.request)
         return await desk.begin(
-            person_of(call.request),
-            asked.action,
-            asked.approvals,
-            asked.reason,
-            is_careful=asked.careful,
+            person, body.action, body.approvals, body.reason, is_careful=body.careful
         )
 
     @cache
@@ -101,45 +91,24 @@ def routes(desk: Desk, person_of: PersonOf) -> list[Route]:
     async def as_it_is(answer: Any) -> Any:
         return answer
 
+    of_rows, of_groups = Gathered[Said[RowsAnswer]], Gathered[FleetGroup]
+    of_operations = Gathered[Said[Operation]]
+    begins = "Have sidecars begin what is approved; one entry for each approval, in order."
     table = [
         ApiEndpoint("/session", "The caller and its role.", session, Session),
-        ApiEndpoint("/overview", "The first screen over all sidecars.", overview, FleetOverview),
-        ApiEndpoint(
-            "/groups", "Failures by cause.", groups, Gathered[FleetGroup], query=CauseQuery
-        ),
-        ApiEndpoint(
-            "/messages",
-            "The newest waiting messages of each sidecar.",
-            messages,
-            Gathered[Said[answers.SaidRows]],
-            query=Filter,
-        ),
-        ApiEndpoint(
-            "/policies",
-            "The rules of each sidecar.",
-            policies,
-            Gathered[Said[answers.SaidPolicies]],
-        ),
-        ApiEndpoint(
-            "/operations",
-            "The newest operations of all sidecars.",
-            operations,
-            Gathered[Said[answers.SaidOperation]],
-        ),
+        about_all("The first screen over all sidecars.", desk.overview, FleetOverview),
+        about_all("The newest operations of all sidecars.", desk.operations, of_operations),
+        ApiEndpoint("/groups", "Failures by cause.", groups, of_groups, CauseQuery),
+        ApiEndpoint("/messages", "Each sidecar's newest messages.", messages, of_rows, Filter),
         ApiEndpoint(
             "/preview",
             "Each sidecar's preview of an action on a cause.",
             preview,
             Gathered[PlacePreview],
-            query=ActionQuery,
+            ActionQuery,
         ),
         ApiEndpoint(
-            "/operations",
-            "Have sidecars begin what is approved; one entry for each approval, in order.",
-            begin,
-            list[Said[answers.SaidOperation]],
-            method="POST",
-            body=Approved,
+            "/operations", begins, begin, list[Said[Operation]], method="POST", body=Approved
         ),
         ApiEndpoint("/openapi.json", "This document.", openapi, dict[str, Any]),
     ]

@@ -8,12 +8,20 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from amqsidecar.fleet import answers
+from amqsidecar.fleet.answers import (
+    COUNTS,
+    SaidGroup,
+    SaidOverview,
+    SaidPolicies,
+    SaidStatus,
+)
 from amqsidecar.fleet.gather import WAIT_S, Gatherer, Person, Said
-from amqsidecar.fleet.watch import Seen
-from amqsidecar.model.operation import CAREFUL, SENDS, Action, OperationPace
+from amqsidecar.fleet.watch import MemberState
+from amqsidecar.http.api.views import RowsAnswer
+from amqsidecar.model.operation import CAREFUL, SENDS, Action, Operation, OperationPace
 from amqsidecar.model.schedule import WholeNumber
 from amqsidecar.operations.failures.groups import Trend
+from amqsidecar.operations.preview import Preview
 
 PLACES_MAX: Final = 200
 """Places of one cause that are previewed and acted on."""
@@ -36,8 +44,8 @@ class SidecarLine(msgspec.Struct, frozen=True, kw_only=True):
         rules: short digest of its rules; "" = unknown, or read live from the broker.
     """
 
-    seen: Seen
-    said: Said[answers.SaidOverview]
+    seen: MemberState
+    said: Said[SaidOverview]
     state: str
     shares_with: str
     rules: str
@@ -48,20 +56,9 @@ class SidecarLine(msgspec.Struct, frozen=True, kw_only=True):
         return self.seen.problem or self.said.problem
 
     @property
-    def exhausted(self) -> int:
-        """Messages that wait for a person."""
-        return sum(one.count for one in self.said.value.exhausted) if self.said.value else 0
-
-    @property
-    def oldest_ms(self) -> int | None:
-        """When the first of these died; None = there are none."""
-        found = self.said.value.exhausted if self.said.value else []
-        return min((one.since_ms for one in found), default=None)
-
-    @property
-    def broker(self) -> str:
-        """Product, version and address; "" = unknown."""
-        return self.said.value.wellness.broker if self.said.value else ""
+    def found(self) -> SaidOverview:
+        """What it said; nothing = it said nothing."""
+        return self.said.value or SaidOverview()
 
 
 class FleetGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,7 +68,7 @@ class FleetGroup(msgspec.Struct, frozen=True, kw_only=True):
     trend: Trend
     last_at_ms: int
     counts: dict[str, int]
-    places: list[Said[answers.SaidGroup]]
+    places: list[Said[SaidGroup]]
 
 
 class FleetOverview(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,11 +93,6 @@ class FleetOverview(msgspec.Struct, frozen=True, kw_only=True):
     versions: dict[str, list[str]]
     rules: dict[str, dict[str, list[str]]]
 
-    @property
-    def drifts(self) -> list[str]:
-        """Kinds of brokers whose sidecars have different rules."""
-        return [kind for kind, found in self.rules.items() if len(found) > 1]
-
 
 class Gathered(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     """What all sidecars answered; `missing` says by name why one is not of now, or not in it."""
@@ -122,8 +114,8 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class PlacePreview(msgspec.Struct, frozen=True, kw_only=True):
     """The preview of one place; `approval` is None where nothing would be changed."""
 
-    place: Said[answers.SaidGroup]
-    preview: Said[answers.SaidPreview]
+    place: Said[SaidGroup]
+    preview: Said[Preview]
     approval: Approval | None
 
 
@@ -136,9 +128,9 @@ class Desk:
     async def overview(self, person: Person) -> FleetOverview:
         """Return the first screen, of what is known within `WAIT_S`."""
         overviews, twins, policies = await asyncio.gather(
-            self._all(person, "/overview", answers.SaidOverview, WAIT_S),
+            self._all(person, "/overview", SaidOverview, WAIT_S),
             self._twins(person, WAIT_S),
-            self._all(person, "/policies", answers.SaidPolicies, WAIT_S, _SELDOM_S),
+            self._all(person, "/policies", SaidPolicies, WAIT_S, _SELDOM_S),
         )
         watch = self._gatherer.watch
         rules = {one.sidecar.name: one.value.digest for one in policies if one.value is not None}
@@ -147,84 +139,67 @@ class Desk:
             for one in overviews
             if (seen := watch.seen.get(one.sidecar.name)) is not None
         ]
-        lines.sort(key=lambda one: (_STATES.index(one.state), -one.exhausted))
+        lines.sort(key=lambda one: (_STATES.index(one.state), -one.found.exhausted_count))
         versions: dict[str, list[str]] = defaultdict(list)
         kinds: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
         for line in lines:
             versions[line.seen.version or "unknown"].append(line.seen.sidecar.name)
-            if line.rules and line.broker:
-                kind = "Artemis" if "artemis" in line.broker.lower() else "Classic"
+            if line.rules and (broker := line.found.wellness.broker.lower()):
+                kind = "Artemis" if "artemis" in broker else "Classic"
                 kinds[kind][line.rules].append(line.seen.sidecar.name)
-        counted = [
-            (line.said, line.said.value)
-            for line in lines
-            if line.said.value is not None and not line.shares_with
-        ]
+        counted = [line for line in lines if not line.shares_with]
+        groups = (_at(line.said, group) for line in counted for group in line.found.groups)
         return FleetOverview(
             at_ms=self._gatherer.clock.now_ms(),
             problems=watch.problems,
-            died=sum(value.died.messages for _, value in counted),
-            exhausted=sum(one.count for _, value in counted for one in value.exhausted),
+            died=sum(line.found.died.messages for line in counted),
+            exhausted=sum(line.found.exhausted_count for line in counted),
             sidecars=lines,
-            groups=_merged(_at(said, group) for said, value in counted for group in value.groups),
+            groups=_merged(groups),
             versions=_sorted(versions),
             rules={kind: _sorted(found) for kind, found in kinds.items()},
         )
 
     async def groups(self, person: Person, cause_group: str | None = None) -> Gathered[FleetGroup]:
         """Return groups by cause: all, or the one of this cause."""
-        said, missing = await self._counted(person, "/groups?limit=500", list[answers.SaidGroup])
+        said = await self._counted(person, "/groups?limit=500", list[SaidGroup])
         places = (
             _at(one, group)
-            for one in said
+            for one in said.found
             for group in one.value or []
             if cause_group in (None, group.cause_group)
         )
-        return Gathered(found=_merged(places), missing=missing)
-
-    async def policies(self, person: Person) -> Gathered[Said[answers.SaidPolicies]]:
-        """Return the rules of each sidecar."""
-        found = await self._all(person, "/policies", answers.SaidPolicies, _LONG_S, _SELDOM_S)
-        return Gathered(found=found, missing=_missing(found))
+        return Gathered(found=_merged(places), missing=said.missing)
 
     async def search(
         self, person: Person, conditions: Sequence[tuple[str, str]]
-    ) -> Gathered[Said[answers.SaidRows]]:
-        """Return the newest messages of each sidecar that meet all conditions.
-
-        Args:
-            person: who asks.
-            conditions: as `/messages` of a sidecar's API takes them.
-        """
+    ) -> Gathered[Said[RowsAnswer]]:
+        """Return the newest messages of each sidecar; conditions are as its API takes them."""
         path = f"/messages?{urlencode([*conditions, ('limit', str(_ROWS))])}"
-        found, missing = await self._counted(person, path, answers.SaidRows)
-        return Gathered(found=found, missing=missing)
+        return await self._counted(person, path, RowsAnswer)
 
-    async def operations(self, person: Person) -> Gathered[Said[answers.SaidOperation]]:
+    async def operations(self, person: Person) -> Gathered[Said[Operation]]:
         """Return the newest operations of all sidecars, the newest first."""
-        said, missing = await self._counted(person, "/operations", list[answers.SaidOperation])
-        found = [(each.created_at_ms, one, each) for one in said for each in one.value or []]
+        said = await self._counted(person, "/operations", list[Operation])
+        found = [(each.created_at_ms, one, each) for one in said.found for each in one.value or []]
         found.sort(key=lambda one: -one[0])
-        return Gathered(found=[_at(one, each) for _, one, each in found], missing=missing)
+        return Gathered(found=[_at(one, each) for _, one, each in found], missing=said.missing)
 
     async def preview(
         self, person: Person, action: Action, cause_group: str
     ) -> Gathered[PlacePreview]:
         """Return the preview of an action at each place of a cause, by its own sidecar."""
         groups = await self.groups(person, cause_group)
-        places = groups.found[0].places[:PLACES_MAX] if groups.found else []
 
-        async def look(place: Said[answers.SaidGroup]) -> PlacePreview:
+        async def look(place: Said[SaidGroup]) -> PlacePreview:
             assert place.value is not None  # noqa: S101 - `_merged` was given it
-            group = place.value
+            name, group = place.sidecar.name, place.value
             query = urlencode({"action": action, **_filter(group.destination, group.number)})
-            said = await self._gatherer.one(
-                person, place.sidecar.name, f"/preview?{query}", answers.SaidPreview
-            )
+            said = await self._gatherer.one(person, name, f"/preview?{query}", Preview)
             approval = None
             if said.value is not None and said.value.count:
                 approval = Approval(
-                    sidecar=place.sidecar.name,
+                    sidecar=name,
                     destination=group.destination,
                     number=group.number,
                     expected=said.value.count,
@@ -232,6 +207,7 @@ class Desk:
                 )
             return PlacePreview(place=place, preview=said, approval=approval)
 
+        places = groups.found[0].places[:PLACES_MAX] if groups.found else []
         found = await asyncio.gather(*map(look, places))
         return Gathered(found=[*found], missing=groups.missing)
 
@@ -243,14 +219,14 @@ class Desk:
         reason: str,
         *,
         is_careful: bool,
-    ) -> list[Said[answers.SaidOperation]]:
+    ) -> list[Said[Operation]]:
         """Have each sidecar begin its operation; each refuses by itself what has changed since.
 
         If the process dies inside, those that were asked carry theirs out, and list them.
         """
         pace = CAREFUL if is_careful and action in SENDS else OperationPace()
 
-        async def ask(one: Approval) -> Said[answers.SaidOperation]:
+        async def ask(one: Approval) -> Said[Operation]:
             wish = {
                 "action": action,
                 "filter": _filter(one.destination, one.number),
@@ -259,9 +235,7 @@ class Desk:
                 "reason": reason,
                 "pace": pace,
             }
-            return await self._gatherer.one(
-                person, one.sidecar, "/operations", answers.SaidOperation, wish
-            )
+            return await self._gatherer.one(person, one.sidecar, "/operations", Operation, wish)
 
         return [*await asyncio.gather(*map(ask, approvals[:PLACES_MAX]))]
 
@@ -275,32 +249,31 @@ class Desk:
     ) -> list[Said[T]]:
         return await self._gatherer.all(person, path, kind, wait_s=wait_s, fresh_s=fresh_s)
 
-    async def _counted(
-        self, person: Person, path: str, kind: type[T]
-    ) -> tuple[list[Said[T]], dict[str, str]]:
-        """Return one answer for each schedule, and why sidecars are missing."""
+    async def _counted(self, person: Person, path: str, kind: type[T]) -> Gathered[Said[T]]:
+        """Return one answer for each schedule."""
         said, twins = await asyncio.gather(
             self._all(person, path, kind), self._twins(person, _LONG_S)
         )
-        counted = [one for one in said if one.sidecar.name not in twins]
-        return counted, _missing(counted)
+        return _gathered([one for one in said if one.sidecar.name not in twins])
 
     async def _twins(self, person: Person, wait_s: float) -> dict[str, str]:
         """Return sidecars on the schedule of another one that is reached, and that other one."""
-        said = await self._all(person, "/status", answers.SaidStatus, wait_s, _SELDOM_S)
-        first: dict[tuple[str, ...], str] = {}
-        found = {}
-        for one in sorted(said, key=lambda one: bool(one.problem)):
-            uids = tuple(sorted(each.uid for each in one.value.instances)) if one.value else ()
-            name = one.sidecar.name
-            if uids and first.setdefault(uids, name) != name:
-                found[name] = first[uids]
-        return found
+        return find_twins(await self._all(person, "/status", SaidStatus, wait_s, _SELDOM_S))
 
 
-def _line(
-    seen: Seen, said: Said[answers.SaidOverview], shares_with: str, rules: str
-) -> SidecarLine:
+def find_twins(said: Iterable[Said[SaidStatus]]) -> dict[str, str]:
+    """Return sidecars on the schedule of another one, one that answers if any, and that one."""
+    first: dict[tuple[str, ...], str] = {}
+    found = {}
+    for one in sorted(said, key=lambda one: bool(one.problem)):
+        uids = tuple(sorted(each.uid for each in one.value.instances)) if one.value else ()
+        name = one.sidecar.name
+        if uids and first.setdefault(uids, name) != name:
+            found[name] = first[uids]
+    return found
+
+
+def _line(seen: MemberState, said: Said[SaidOverview], shares_with: str, rules: str) -> SidecarLine:
     state = "well"
     if seen.problem:
         state = "unreachable"
@@ -318,9 +291,9 @@ def _at(said: Said[Any], value: T) -> Said[T]:
     return Said(sidecar=said.sidecar, value=value, at_ms=said.at_ms, problem=said.problem)
 
 
-def _merged(places: Iterable[Said[answers.SaidGroup]]) -> list[FleetGroup]:
+def _merged(places: Iterable[Said[SaidGroup]]) -> list[FleetGroup]:
     """Return groups of one cause as one, those first of which most died in the last hour."""
-    by_cause: dict[str, list[Said[answers.SaidGroup]]] = defaultdict(list)
+    by_cause: dict[str, list[Said[SaidGroup]]] = defaultdict(list)
     for place in places:
         if place.value is not None:
             by_cause[place.value.cause_group].append(place)
@@ -329,7 +302,7 @@ def _merged(places: Iterable[Said[answers.SaidGroup]]) -> list[FleetGroup]:
         groups = [place.value for place in here if place.value is not None]
         counts = Counter[str]()
         for one in groups:
-            counts.update({name: getattr(one, name) for name in answers.COUNTS})
+            counts.update({name: getattr(one, name) for name in COUNTS})
         trends = {one.trend for one in groups}
         found.append(
             FleetGroup(
@@ -349,8 +322,9 @@ def _filter(destination: str, number: int) -> dict[str, str]:
     return {"destination": destination, "cause_group": f"#{number}"}
 
 
-def _missing(said: Sequence[Said[Any]]) -> dict[str, str]:
-    return {one.sidecar.name: one.problem for one in said if one.problem}
+def _gathered(said: list[Said[T]]) -> Gathered[Said[T]]:
+    missing = {one.sidecar.name: one.problem for one in said if one.problem}
+    return Gathered(found=said, missing=missing)
 
 
 def _sorted(found: Mapping[str, list[str]]) -> dict[str, list[str]]:

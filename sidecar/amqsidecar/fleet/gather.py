@@ -8,9 +8,10 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 import msgspec
 
 from amqsidecar.clock import Clock
-from amqsidecar.fleet.client import RawAnswer, Client, Unreachable
-from amqsidecar.fleet.sources import SIDECARS_MAX, Sidecar
+from amqsidecar.fleet.client import Client, RawAnswer, Unreachable
+from amqsidecar.fleet.sources import SIDECARS_MAX, FleetMember
 from amqsidecar.fleet.watch import Watch
+from amqsidecar.http.answers import ProblemAnswer
 from amqsidecar.http.api.table import API_V1
 
 WAIT_S: Final = 0.25
@@ -19,12 +20,12 @@ WAIT_S: Final = 0.25
 PER_SIDECAR: Final = 3
 """Requests to one sidecar at a time, so that a slow one leaves places to the others."""
 
-_QUEUED_MAX: Final = 24
-"""Requests to one sidecar that wait or are sent; more are not made."""
-
 KEPT_BYTES_MAX: Final = 24 * 2**20
 """Bytes of the answers that are kept, as they were sent."""
 
+_KEPT_MAX: Final = 10_000
+_QUEUED_MAX: Final = 24
+"""Requests to one sidecar that wait or are sent; a screen adds no more."""
 _REST_S: Final = 10.0
 """A sidecar that took too long is asked nothing for this time."""
 
@@ -32,12 +33,7 @@ T = TypeVar("T")
 
 
 class Person(NamedTuple):
-    """A caller.
-
-    Attributes:
-        key: tells them from others; answers are kept by it.
-        headers: their own credentials, for the sidecars.
-    """
+    """A caller: `key` tells them from others, `headers` are their credentials for sidecars."""
 
     key: str
     headers: Mapping[str, str]
@@ -53,24 +49,25 @@ class Said(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
         is_refused: it answered, and that was no answer to this person.
     """
 
-    sidecar: Sidecar
-    value: T | None
-    at_ms: int | None
-    problem: str
+    sidecar: FleetMember
+    value: T | None = None
+    at_ms: int | None = None
+    problem: str = ""
     is_refused: bool = False
 
 
 class _Kept(NamedTuple):
-    value: Any = None
-    at_ms: int | None = None
-    size: int = 0
-    problem: str = ""
-    asked_s: float = 0.0
-    is_refused: bool = False
+    said: Said[Any]
+    size: int
+    asked_s: float
 
 
-class _Problem(msgspec.Struct):
-    detail: str = ""
+class _Session(msgspec.Struct):
+    csrf: str = ""
+
+
+class _Refused(Unreachable):
+    """The sidecar answered, and refuses."""
 
 
 class _Door:
@@ -86,17 +83,10 @@ _Key = tuple[str, str, str]
 
 
 class Gatherer:
-    """Asks; no sidecar makes another one wait."""
+    """Asks the sidecars that the watch sees answer; none makes another one wait."""
 
     def __init__(self, watch: Watch, client: Client, clock: Clock, at_once: int) -> None:
-        """Begin with no answers.
-
-        Args:
-            watch: knows which sidecars answer; others are not asked.
-            client: sends the requests.
-            clock: the time.
-            at_once: requests at a time.
-        """
+        """Begin with no answers; `at_once` requests are sent at a time."""
         self.watch = watch
         self.clock = clock
         self._client = client
@@ -107,9 +97,9 @@ class Gatherer:
         self._doors: dict[str, _Door] = {}
 
     async def all(
-        self, person: Person, path: str, kind: type[T], *, wait_s: float, fresh_s: float = 0.0
+        self, person: Person, path: str, kind: type[T], *, wait_s: float, fresh_s: float
     ) -> list[Said[T]]:
-        """Return what every sidecar answers to a GET, by name.
+        """Return what every sidecar answers to a GET.
 
         Args:
             person: who asks.
@@ -118,24 +108,22 @@ class Gatherer:
             wait_s: how long at most; what was known before stands in for later answers.
             fresh_s: up to which age an answer is not asked for again.
         """
-        began_s = self.clock.monotonic_s()
-        sidecars = [one.sidecar for one in self.watch.seen.values()]
+        fresh_from_s = self.clock.monotonic_s() - fresh_s
+        keys = {(person.key, name, path): one.sidecar for name, one in self.watch.seen.items()}
         tasks = []
-        for one in sidecars:
-            key = (person.key, one.name, path)
+        for key, sidecar in keys.items():
             kept = self._kept.get(key)
-            is_fresh = kept is not None and not kept.problem and began_s - kept.asked_s < fresh_s
-            is_full = self._door(one).queued >= _QUEUED_MAX
-            if not (is_fresh or is_full or self._why_not(one)):
-                if key not in self._running:
-                    task = asyncio.create_task(self._fill(key, one, person, kind))
-                    self._running[key] = task
-                tasks.append(self._running[key])
+            is_fresh = kept is not None and not kept.said.problem and kept.asked_s > fresh_from_s
+            is_full = self._door(sidecar).queued >= _QUEUED_MAX
+            if is_fresh or is_full or self._why_not(sidecar):
+                continue
+            if key not in self._running:
+                task = asyncio.create_task(self._fill(key, sidecar, person, kind))
+                self._running[key] = task
+            tasks.append(self._running[key])
         if tasks:
             await asyncio.wait(tasks, timeout=wait_s)
-        return [
-            self._said((person.key, one.name, path), one, began_s - fresh_s) for one in sidecars
-        ]
+        return [self._said(key, sidecar, fresh_from_s) for key, sidecar in keys.items()]
 
     async def one(
         self, person: Person, name: str, path: str, kind: type[T], body: Any = None
@@ -145,7 +133,7 @@ class Gatherer:
         A POST without an answer may be carried out all the same.
         """
         seen = self.watch.seen.get(name)
-        sidecar = Sidecar(name=name, url="", console="") if seen is None else seen.sidecar
+        sidecar = FleetMember(name=name, url="", console="") if seen is None else seen.sidecar
         headers, data = dict(person.headers), None
         try:
             if problem := self._why_not(sidecar):
@@ -156,10 +144,10 @@ class Gatherer:
                 data = msgspec.json.encode(body)
             value = _understood(await self._ask(sidecar, path, headers, data), kind)
         except Unreachable as error:
-            return Said(sidecar=sidecar, value=None, at_ms=None, problem=str(error))
-        return Said(sidecar=sidecar, value=value, at_ms=self.clock.now_ms(), problem="")
+            return Said(sidecar=sidecar, problem=str(error))
+        return Said(sidecar=sidecar, value=value, at_ms=self.clock.now_ms())
 
-    def _why_not(self, sidecar: Sidecar) -> str:
+    def _why_not(self, sidecar: FleetMember) -> str:
         """Return why a sidecar is asked nothing now; "" = it is asked."""
         seen = self.watch.seen.get(sidecar.name)
         if seen is None or seen.problem:
@@ -167,7 +155,7 @@ class Gatherer:
         is_resting = self.clock.monotonic_s() < self._door(sidecar).rests_until_s
         return "it took too long, and is asked again soon" if is_resting else ""
 
-    def _door(self, sidecar: Sidecar) -> "_Door":
+    def _door(self, sidecar: FleetMember) -> _Door:
         if len(self._doors) > 2 * SIDECARS_MAX:
             here = self.watch.seen
             self._doors = {name: one for name, one in self._doors.items() if name in here}
@@ -175,7 +163,7 @@ class Gatherer:
 
     async def _ask(
         self,
-        sidecar: Sidecar,
+        sidecar: FleetMember,
         path: str,
         headers: Mapping[str, str],
         data: bytes | None = None,
@@ -191,48 +179,32 @@ class Gatherer:
         finally:
             door.queued -= 1
 
-    async def _fill(self, key: _Key, sidecar: Sidecar, person: Person, kind: type[Any]) -> None:
-        asked_s = self.clock.monotonic_s()
+    async def _fill(self, key: _Key, sidecar: FleetMember, person: Person, kind: type[Any]) -> None:
+        asked_s, size = self.clock.monotonic_s(), 0
         try:
             answer = await self._ask(sidecar, key[2], person.headers)
-            value, now_ms = _understood(answer, kind), self.clock.now_ms()
-            self._keep(key, _Kept(value, now_ms, len(answer.body), asked_s=asked_s))
+            size, value = len(answer.body), _understood(answer, kind)
+            said = Said[Any](sidecar=sidecar, value=value, at_ms=self.clock.now_ms())
         except _Refused as error:
             # Why nothing of before: the person may have lost the right to it.
-            self._keep(key, _Kept(problem=str(error), asked_s=asked_s, is_refused=True))
+            said = Said[Any](sidecar=sidecar, problem=str(error), is_refused=True)
         except Unreachable as error:
-            before = self._kept.get(key) or _Kept()
-            self._keep(key, before._replace(problem=str(error), asked_s=asked_s))
+            before = self._kept.get(key, _Kept(Said[Any](sidecar=sidecar), 0, 0.0))
+            said, size = msgspec.structs.replace(before.said, problem=str(error)), before.size
         finally:
             del self._running[key]
-
-    def _keep(self, key: _Key, kept: _Kept) -> None:
-        before = self._kept.pop(key, None)
-        self._size += kept.size - (0 if before is None else before.size)
-        self._kept[key] = kept
-        while self._size > KEPT_BYTES_MAX or len(self._kept) > 10_000:
+        self._size += size - (self._kept.pop(key).size if key in self._kept else 0)
+        self._kept[key] = _Kept(said, size, asked_s)
+        while self._size > KEPT_BYTES_MAX or len(self._kept) > _KEPT_MAX:
             self._size -= self._kept.popitem(last=False)[1].size
 
-    def _said(self, key: _Key, sidecar: Sidecar, since_s: float) -> Said[Any]:
-        kept = self._kept.get(key, _Kept(problem="no answer yet"))
-        problem = self._why_not(sidecar) or kept.problem
-        if not problem and kept.asked_s < since_s:
+    def _said(self, key: _Key, sidecar: FleetMember, fresh_from_s: float) -> Said[Any]:
+        nothing = Said[Any](sidecar=sidecar, problem="no answer yet")
+        kept = self._kept.get(key, _Kept(nothing, 0, 0.0))
+        problem = self._why_not(sidecar) or kept.said.problem
+        if not problem and kept.asked_s <= fresh_from_s:
             problem = "no newer answer yet"
-        return Said(
-            sidecar=sidecar,
-            value=kept.value,
-            at_ms=kept.at_ms,
-            problem=problem,
-            is_refused=kept.is_refused,
-        )
-
-
-class _Session(msgspec.Struct):
-    csrf: str = ""
-
-
-class _Refused(Unreachable):
-    """The sidecar answered, and refuses."""
+        return msgspec.structs.replace(kept.said, sidecar=sidecar, problem=problem)
 
 
 def _understood(answer: RawAnswer, kind: type[T]) -> T:
@@ -244,7 +216,7 @@ def _understood(answer: RawAnswer, kind: type[T]) -> T:
     status, body = answer
     try:
         if status not in (200, 201):
-            raise _Refused(f"{status}: {msgspec.json.decode(body, type=_Problem).detail[:300]}")
+            raise _Refused(f"{status}: {msgspec.json.decode(body, type=ProblemAnswer).detail:.300}")
         return msgspec.json.decode(body, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise _Refused(f"an answer ({status}) that this version can't read: {error}") from error

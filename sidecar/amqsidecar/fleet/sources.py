@@ -3,8 +3,9 @@
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, NamedTuple
 from urllib.parse import quote
 
 import msgspec
@@ -25,7 +26,7 @@ API_SERVER: Final = "https://kubernetes.default.svc"
 _LOOK_UP_S: Final = 5.0
 
 
-class Sidecar(msgspec.Struct, frozen=True, kw_only=True):
+class FleetMember(msgspec.Struct, frozen=True, kw_only=True):
     """One sidecar.
 
     Attributes:
@@ -39,16 +40,14 @@ class Sidecar(msgspec.Struct, frozen=True, kw_only=True):
     console: str
 
 
-class PodSource(msgspec.Struct, frozen=True, kw_only=True):
-    """The pods with a label; needs the right to list pods in these namespaces.
+class PodSource(NamedTuple):
+    """The pods with a label, as Kubernetes' API lists them to the account of this pod.
 
     Attributes:
         client: trusts Kubernetes' API.
         selector: of labels.
         namespaces: empty = that of this pod.
         port: of a sidecar.
-        server: URL of Kubernetes' API.
-        account: folder with the token of this pod, which is read each time.
     """
 
     client: Client
@@ -59,13 +58,11 @@ class PodSource(msgspec.Struct, frozen=True, kw_only=True):
     account: Path = ACCOUNT
 
 
-T = TypeVar("T")
-
 NamedUrls = Mapping[str, str]
 """Name to URL."""
 
 
-class Sources:
+class FleetSources:
     """Finds the sidecars; where a source can't be read, those that it had last stay."""
 
     def __init__(
@@ -87,16 +84,16 @@ class Sources:
         """
         self._console_url = console_url
         self._asks: dict[str, Callable[[], Awaitable[NamedUrls]]] = {
-            **{f"the name {one}": _asking(_find_addresses, one) for one in services},
-            **{f"the SRV records of {one}": _asking(find_srv, one) for one in srv},
+            **{f"the name {one}": partial(_find_addresses, one) for one in services},
+            **{f"the SRV records of {one}": partial(_find_srv, one) for one in srv},
         }
         if pods is not None:
-            self._asks[f"the pods with {pods.selector}"] = _asking(_find_pods, pods)
+            self._asks[f"the pods with {pods.selector}"] = partial(_find_pods, pods)
         self._fixed = fixed
         self._last: dict[str, NamedUrls] = {}
         self.problems: list[str] = []
 
-    async def find(self) -> list[Sidecar]:
+    async def find(self) -> list[FleetMember]:
         """Return the sidecars by name; `problems` says what could not be read."""
         problems = []
         for what, ask in self._asks.items():
@@ -115,19 +112,13 @@ class Sources:
             log.warning("sidecars_not_found", reason=problem)
         self.problems = problems
         return [
-            Sidecar(name=name, url=url.rstrip("/"), console=self._console(name, url))
+            FleetMember(name=name, url=url.rstrip("/"), console=self._console(name, url))
             for name, url in sorted(found.items())[:SIDECARS_MAX]
         ]
 
     def _console(self, name: str, url: str) -> str:
         template = self._console_url or url
         return template.replace("{name}", quote(name, safe="")).rstrip("/")
-
-
-def _asking(
-    ask: Callable[[T], Awaitable[NamedUrls]], about: T
-) -> Callable[[], Awaitable[NamedUrls]]:
-    return lambda: ask(about)
 
 
 def _url(address: str, port: int | str) -> str:
@@ -145,13 +136,7 @@ async def _find_addresses(service: str) -> NamedUrls:
     }
 
 
-async def find_srv(name: str) -> NamedUrls:
-    """Return the sidecars that SRV records name.
-
-    Raises:
-        ConfigError: the library is missing.
-        OSError: they can't be looked up.
-    """
+async def _find_srv(name: str) -> NamedUrls:
     try:
         from dns.asyncresolver import resolve  # noqa: PLC0415 - an extra
         from dns.exception import DNSException  # noqa: PLC0415

@@ -8,7 +8,7 @@ import msgspec
 
 from amqsidecar.clock import Clock
 from amqsidecar.fleet.client import Client, Unreachable
-from amqsidecar.fleet.sources import Sidecar, Sources
+from amqsidecar.fleet.sources import FleetMember, FleetSources
 
 PROBE_S: Final = 2.0
 """Time limit of one look; a sidecar that takes longer is not asked anything else."""
@@ -22,7 +22,7 @@ class _Health(msgspec.Struct):
     version: str = ""
 
 
-class Seen(msgspec.Struct, frozen=True, kw_only=True):
+class MemberState(msgspec.Struct, frozen=True, kw_only=True):
     """How a sidecar answered last.
 
     Attributes:
@@ -32,7 +32,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
         version: that it said then; "" = none.
     """
 
-    sidecar: Sidecar
+    sidecar: FleetMember
     problem: str
     since_ms: int
     answered_ms: int | None = None
@@ -42,17 +42,17 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 class Watch:
     """Looks at all sidecars in turn; one thread runs it, any may read `seen`."""
 
-    def __init__(self, sources: Sources, client: Client, clock: Clock) -> None:
+    def __init__(self, sources: FleetSources, client: Client, clock: Clock) -> None:
         self._sources = sources
         self._client = client
         self._clock = clock
-        self._sidecars: list[Sidecar] = []
+        self._sidecars: list[FleetMember] = []
         self._round = 0
-        self.seen: Mapping[str, Seen] = {}
+        self.seen: Mapping[str, MemberState] = {}
 
     @property
     def problems(self) -> list[str]:
-        """Sources of sidecars that can't be read now, a sentence each."""
+        """FleetSources of sidecars that can't be read now, a sentence each."""
         return self._sources.problems
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -74,7 +74,7 @@ class Watch:
         found = await asyncio.gather(*(self._look_at(one, places) for one in self._sidecars))
         self.seen = {one.sidecar.name: one for one in found}
 
-    async def _look_at(self, sidecar: Sidecar, places: asyncio.Semaphore) -> Seen:
+    async def _look_at(self, sidecar: FleetMember, places: asyncio.Semaphore) -> MemberState:
         before = self.seen.get(sidecar.name)
         if before is not None and before.sidecar.url != sidecar.url:
             before = None
@@ -91,7 +91,7 @@ class Watch:
         now_ms = self._clock.now_ms()
         is_same = before is not None and bool(before.problem) == bool(problem)
         last_ms = None if before is None else before.answered_ms
-        return Seen(
+        return MemberState(
             sidecar=sidecar,
             problem=problem,
             since_ms=before.since_ms if before is not None and is_same else now_ms,

@@ -18,7 +18,7 @@ from amqsidecar.fleet.client import Client
 from amqsidecar.fleet.desk import Desk
 from amqsidecar.fleet.gather import Gatherer, Person
 from amqsidecar.fleet.person import person_of
-from amqsidecar.fleet.sources import ACCOUNT, PodSource, Sources
+from amqsidecar.fleet.sources import ACCOUNT, FleetSources, PodSource
 from amqsidecar.fleet.watch import Watch
 from amqsidecar.http.app import make_app
 from amqsidecar.http.authentication.proxy import Proxies
@@ -94,7 +94,7 @@ async def _serve(config: Config) -> None:
             http.stop()
 
 
-def _sources(config: Config) -> Sources:
+def _sources(config: Config) -> FleetSources:
     options = config.fleet
     pods = None
     if options.pods:
@@ -110,7 +110,7 @@ def _sources(config: Config) -> Sources:
             namespaces=options.namespaces,
             port=options.pod_port,
         )
-    return Sources(
+    return FleetSources(
         options.sidecars, options.services, options.srv, pods, console_url=options.console_url
     )
 

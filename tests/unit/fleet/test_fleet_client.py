@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from amqsidecar.fleet.client import RawAnswer, Client, Unreachable
+from amqsidecar.fleet.client import Client, RawAnswer, Unreachable
 
 MAX_BYTES: Final = 1_000
 

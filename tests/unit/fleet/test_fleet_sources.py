@@ -14,22 +14,24 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from amqsidecar.fleet.client import Client
-from amqsidecar.fleet.sources import SIDECARS_MAX, PodSource, Sidecar, Sources
+from amqsidecar.fleet.sources import SIDECARS_MAX, FleetMember, FleetSources, PodSource
 from amqsidecar.http.serving import HttpServer
 
 CLIENT: Final = Client(None, 10.0, 2**20)
 
 
 def test_a_list_has_names_and_its_consoles_may_be_elsewhere() -> None:
-    sources = Sources({"b": "http://b:1/", "a/x": "http://a:1"}, console_url="https://{name}.eu/")
+    sources = FleetSources(
+        {"b": "http://b:1/", "a/x": "http://a:1"}, console_url="https://{name}.eu/"
+    )
     assert asyncio.run(sources.find()) == [
-        Sidecar(name="a/x", url="http://a:1", console="https://a%2Fx.eu"),
-        Sidecar(name="b", url="http://b:1", console="https://b.eu"),
+        FleetMember(name="a/x", url="http://a:1", console="https://a%2Fx.eu"),
+        FleetMember(name="b", url="http://b:1", console="https://b.eu"),
     ]
 
 
 def test_each_address_of_a_name_is_a_sidecar_and_a_name_without_any_is_said() -> None:
-    sources = Sources({}, services=["127.0.0.1:9464", "nowhere.invalid:9464"])
+    sources = FleetSources({}, services=["127.0.0.1:9464", "nowhere.invalid:9464"])
     [found] = asyncio.run(sources.find())
     assert found.url == "http://127.0.0.1:9464"
     [problem] = sources.problems
@@ -57,7 +59,7 @@ class _Names(asyncio.DatagramProtocol):
 def test_srv_records_name_sidecars_with_their_ports(monkeypatch: pytest.MonkeyPatch) -> None:
     dns = pytest.importorskip("dns.asyncresolver")
 
-    async def find() -> list[Sidecar]:
+    async def find() -> list[FleetMember]:
         loop = asyncio.get_running_loop()
         transport, _ = await loop.create_datagram_endpoint(_Names, ("127.0.0.1", 0))
         resolver = dns.Resolver(configure=False)
@@ -65,7 +67,7 @@ def test_srv_records_name_sidecars_with_their_ports(monkeypatch: pytest.MonkeyPa
         resolver.nameservers = ["127.0.0.1"]
         monkeypatch.setattr(dns, "default_resolver", resolver)
         try:
-            return await Sources({}, srv=["_http._tcp.sidecars.orders"]).find()
+            return await FleetSources({}, srv=["_http._tcp.sidecars.orders"]).find()
         finally:
             transport.close()
 
@@ -76,7 +78,7 @@ def test_srv_records_name_sidecars_with_their_ports(monkeypatch: pytest.MonkeyPa
 
 
 def test_there_is_a_limit_and_what_is_beyond_it_is_said() -> None:
-    sources = Sources({f"s{n}": f"http://s{n}:1" for n in range(SIDECARS_MAX + 2)})
+    sources = FleetSources({f"s{n}": f"http://s{n}:1" for n in range(SIDECARS_MAX + 2)})
     assert len(asyncio.run(sources.find())) == SIDECARS_MAX
     assert sources.problems == [f"2 sidecars beyond {SIDECARS_MAX}"]
 
@@ -122,7 +124,7 @@ def test_pods_are_asked_for_in_the_name_of_this_pod_and_stay_while_that_is_refus
             server=url,
             account=tmp_path,
         )
-        sources = Sources({}, pods=source)
+        sources = FleetSources({}, pods=source)
         found = asyncio.run(sources.find())
         assert {one.name: one.url for one in found} == {
             "orders.one": "http://10.0.0.1:9464",
