@@ -21,7 +21,7 @@ class Unreachable(SidecarError):
 
 
 class RawAnswer(NamedTuple):
-    """Status and body of an answer."""
+    """An answer as it came."""
 
     status: int
     body: bytes
@@ -30,14 +30,8 @@ class RawAnswer(NamedTuple):
 class Client:
     """Sends requests, each on a connection of its own."""
 
-    def __init__(self, tls: ssl.SSLContext | None, timeout_s: float, max_bytes: int) -> None:
-        """Set the bounds.
-
-        Args:
-            tls: of `https` URLs; None = the system's authorities.
-            timeout_s: for the whole request, from connecting to the last byte.
-            max_bytes: of a body.
-        """
+    def __init__(self, tls: ssl.SSLContext, timeout_s: float, max_bytes: int) -> None:
+        """Set the bounds: of a whole request, from connecting to the last byte, and of a body."""
         self._tls = tls
         self._timeout_s = timeout_s
         self._max_bytes = max_bytes
@@ -49,13 +43,7 @@ class Client:
         body: bytes | None = None,
         timeout_s: float | None = None,
     ) -> RawAnswer:
-        """Return the answer to a GET, or to a POST of a body in JSON.
-
-        Args:
-            url: with a path that is encoded.
-            headers: beside those of the protocol.
-            body: None = GET.
-            timeout_s: shorter than usual; None = as usual.
+        """Return the answer to a GET, or to a POST of a body in JSON; a shorter time may be given.
 
         Raises:
             Unreachable: see there. A POST may have been carried out all the same.
@@ -76,7 +64,7 @@ class Client:
     async def _ask(self, url: str, headers: Mapping[str, str], body: bytes | None) -> RawAnswer:
         parts = urlsplit(url)
         is_tls = parts.scheme == "https"
-        tls = (self._tls or ssl.create_default_context()) if is_tls else None
+        tls = self._tls if is_tls else None
         port = parts.port or (443 if is_tls else 80)
         sent = {
             "Host": parts.netloc,

@@ -8,13 +8,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from amqsidecar.fleet.answers import (
-    COUNTS,
-    SaidGroup,
-    SaidOverview,
-    SaidPolicies,
-    SaidStatus,
-)
+from amqsidecar.fleet.answers import COUNTS, SaidGroup, SaidOverview, SaidPolicies, SaidStatus
 from amqsidecar.fleet.gather import WAIT_S, Gatherer, Person, Said
 from amqsidecar.fleet.watch import MemberState
 from amqsidecar.http.api.views import RowsAnswer
@@ -35,7 +29,7 @@ _STATES: Final = ("unreachable", "refuses", "stale", "no answer yet", "needs a p
 T = TypeVar("T")
 
 
-class SidecarLine(msgspec.Struct, frozen=True, kw_only=True):
+class SidecarLine(msgspec.Struct, frozen=True):
     """One sidecar on the first screen.
 
     Attributes:
@@ -51,17 +45,12 @@ class SidecarLine(msgspec.Struct, frozen=True, kw_only=True):
     rules: str
 
     @property
-    def problem(self) -> str:
-        """Why this is not all of now; "" = it is."""
-        return self.seen.problem or self.said.problem
-
-    @property
     def found(self) -> SaidOverview:
         """What it said; nothing = it said nothing."""
         return self.said.value or SaidOverview()
 
 
-class FleetGroup(msgspec.Struct, frozen=True, kw_only=True):
+class FleetGroup(msgspec.Struct, frozen=True):
     """The failures of one cause, at all its places; see `operations.failures.groups.Group`."""
 
     cause_group: str
@@ -94,14 +83,14 @@ class FleetOverview(msgspec.Struct, frozen=True, kw_only=True):
     rules: dict[str, dict[str, list[str]]]
 
 
-class Gathered(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
+class Gathered(msgspec.Struct, Generic[T], frozen=True):
     """What all sidecars answered; `missing` says by name why one is not of now, or not in it."""
 
     found: list[T]
     missing: dict[str, str]
 
 
-class Approval(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Approval(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a person approves at one place; numbers are those of its preview."""
 
     sidecar: str
@@ -111,7 +100,7 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     since: WholeNumber
 
 
-class PlacePreview(msgspec.Struct, frozen=True, kw_only=True):
+class PlacePreview(msgspec.Struct, frozen=True):
     """The preview of one place; `approval` is None where nothing would be changed."""
 
     place: Said[SaidGroup]
@@ -169,7 +158,7 @@ class Desk:
             for group in one.value or []
             if cause_group in (None, group.cause_group)
         )
-        return Gathered(found=_merged(places), missing=said.missing)
+        return Gathered(_merged(places), said.missing)
 
     async def search(
         self, person: Person, conditions: Sequence[tuple[str, str]]
@@ -183,7 +172,7 @@ class Desk:
         said = await self._counted(person, "/operations", list[Operation])
         found = [(each.created_at_ms, one, each) for one in said.found for each in one.value or []]
         found.sort(key=lambda one: -one[0])
-        return Gathered(found=[_at(one, each) for _, one, each in found], missing=said.missing)
+        return Gathered([_at(one, each) for _, one, each in found], said.missing)
 
     async def preview(
         self, person: Person, action: Action, cause_group: str
@@ -198,18 +187,13 @@ class Desk:
             said = await self._gatherer.one(person, name, f"/preview?{query}", Preview)
             approval = None
             if said.value is not None and said.value.count:
-                approval = Approval(
-                    sidecar=name,
-                    destination=group.destination,
-                    number=group.number,
-                    expected=said.value.count,
-                    since=said.value.since,
-                )
-            return PlacePreview(place=place, preview=said, approval=approval)
+                expected, since = said.value.count, said.value.since
+                approval = Approval(name, group.destination, group.number, expected, since)
+            return PlacePreview(place, said, approval)
 
         places = groups.found[0].places[:PLACES_MAX] if groups.found else []
         found = await asyncio.gather(*map(look, places))
-        return Gathered(found=[*found], missing=groups.missing)
+        return Gathered([*found], groups.missing)
 
     async def begin(
         self,
@@ -283,7 +267,7 @@ def _line(seen: MemberState, said: Said[SaidOverview], shares_with: str, rules: 
         state = "stale"
     elif not said.value.wellness.is_well:
         state = "needs a person"
-    return SidecarLine(seen=seen, said=said, state=state, shares_with=shares_with, rules=rules)
+    return SidecarLine(seen, said, state, shares_with, rules)
 
 
 def _at(said: Said[Any], value: T) -> Said[T]:
@@ -304,15 +288,9 @@ def _merged(places: Iterable[Said[SaidGroup]]) -> list[FleetGroup]:
         for one in groups:
             counts.update({name: getattr(one, name) for name in COUNTS})
         trends = {one.trend for one in groups}
-        found.append(
-            FleetGroup(
-                cause_group=cause,
-                trend=next((one for one in Trend if one in trends), Trend.STEADY),
-                last_at_ms=max(one.last_at_ms for one in groups),
-                counts=dict(counts),
-                places=here,
-            )
-        )
+        trend = next((one for one in Trend if one in trends), Trend.STEADY)
+        last_at_ms = max(one.last_at_ms for one in groups)
+        found.append(FleetGroup(cause, trend, last_at_ms, dict(counts), here))
     found.sort(key=lambda one: (-one.counts["recent_messages"], -one.last_at_ms))
     return found
 
@@ -324,7 +302,7 @@ def _filter(destination: str, number: int) -> dict[str, str]:
 
 def _gathered(said: list[Said[T]]) -> Gathered[Said[T]]:
     missing = {one.sidecar.name: one.problem for one in said if one.problem}
-    return Gathered(found=said, missing=missing)
+    return Gathered(said, missing)
 
 
 def _sorted(found: Mapping[str, list[str]]) -> dict[str, list[str]]:

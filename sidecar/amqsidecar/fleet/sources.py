@@ -11,7 +11,6 @@ from urllib.parse import quote
 import msgspec
 import structlog
 
-from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.fleet.client import Client, Unreachable
 
 log = structlog.get_logger("amqsidecar.fleet")
@@ -27,13 +26,7 @@ _LOOK_UP_S: Final = 5.0
 
 
 class FleetMember(msgspec.Struct, frozen=True, kw_only=True):
-    """One sidecar.
-
-    Attributes:
-        name: unique, for people and addresses.
-        url: that it is asked at.
-        console: its console in browsers.
-    """
+    """One sidecar: a unique name, the URL that it is asked at, and its console in browsers."""
 
     name: str
     url: str
@@ -41,14 +34,7 @@ class FleetMember(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PodSource(NamedTuple):
-    """The pods with a label, as Kubernetes' API lists them to the account of this pod.
-
-    Attributes:
-        client: trusts Kubernetes' API.
-        selector: of labels.
-        namespaces: empty = that of this pod.
-        port: of a sidecar.
-    """
+    """The pods with a label, as the options of `fleet` say; `client` trusts Kubernetes' API."""
 
     client: Client
     selector: str
@@ -73,15 +59,7 @@ class FleetSources:
         pods: PodSource | None = None,
         console_url: str = "",
     ) -> None:
-        """Name the sources.
-
-        Args:
-            fixed: sidecars that are listed.
-            services: `host:port`; each address of the host is a sidecar.
-            srv: names with SRV records.
-            pods: None = Kubernetes is not asked.
-            console_url: of each sidecar's console, with `{name}`; "" = the URL it is asked at.
-        """
+        """Name the sources as the options of `fleet` do; `pods` None = Kubernetes is not asked."""
         self._console_url = console_url
         self._asks: dict[str, Callable[[], Awaitable[NamedUrls]]] = {
             **{f"the name {one}": partial(_find_addresses, one) for one in services},
@@ -141,8 +119,7 @@ async def _find_srv(name: str) -> NamedUrls:
         from dns.asyncresolver import resolve  # noqa: PLC0415 - an extra
         from dns.exception import DNSException  # noqa: PLC0415
     except ImportError as error:
-        what = f'needs a library: pip install "amqsidecar[fleet]" ({error})'
-        raise ConfigError([Problem("fleet.srv", what)]) from error
+        raise OSError(f'pip install "amqsidecar[fleet]" first ({error})') from error
     try:
         records = await resolve(name, "SRV", lifetime=_LOOK_UP_S)
     except DNSException as error:

@@ -22,7 +22,7 @@ class _Health(msgspec.Struct):
     version: str = ""
 
 
-class MemberState(msgspec.Struct, frozen=True, kw_only=True):
+class MemberState(msgspec.Struct, frozen=True):
     """How a sidecar answered last.
 
     Attributes:
@@ -88,13 +88,8 @@ class Watch:
                     problem = f"/healthz answers {answer.status}"
             except (Unreachable, msgspec.MsgspecError) as error:
                 problem = str(error)
-        now_ms = self._clock.now_ms()
-        is_same = before is not None and bool(before.problem) == bool(problem)
+        since_ms = now_ms = self._clock.now_ms()
         last_ms = None if before is None else before.answered_ms
-        return MemberState(
-            sidecar=sidecar,
-            problem=problem,
-            since_ms=before.since_ms if before is not None and is_same else now_ms,
-            answered_ms=last_ms if problem else now_ms,
-            version=version,
-        )
+        if before is not None and bool(before.problem) == bool(problem):
+            since_ms = before.since_ms
+        return MemberState(sidecar, problem, since_ms, last_ms if problem else now_ms, version)

@@ -47,8 +47,9 @@ def run_fleet(config: Config) -> int:
     if not (options.sidecars or options.services or options.srv or options.pods):
         what = "is not set; name sidecars, such as orders: http://orders:9464, or set fleet.pods"
         raise ConfigError([Problem("fleet.sidecars", what)])
-    if not config.http.listen:
-        raise ConfigError([Problem("http.listen", "is empty; `fleet` serves a console there")])
+    for key, is_off in (("listen", not config.http.listen), ("console", not config.http.console)):
+        if is_off:
+            raise ConfigError([Problem(f"http.{key}", "is off, and `fleet` is a console")])
     if config.http.strangers_problem:
         raise ConfigError([Problem("http.listen", config.http.strangers_problem)])
     configure_logs(config.log.level, config.log.format)

@@ -1,6 +1,7 @@
 """Requests to sidecars end within their bounds, whatever answers."""
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
@@ -10,6 +11,7 @@ import pytest
 from amqsidecar.fleet.client import Client, RawAnswer, Unreachable
 
 MAX_BYTES: Final = 1_000
+TLS: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 @asynccontextmanager
@@ -37,7 +39,7 @@ async def answering(*pieces: bytes, ends: bool = True) -> AsyncIterator[str]:
 def asked(*pieces: bytes, ends: bool = True, timeout_s: float = 10.0) -> RawAnswer:
     async def ask() -> RawAnswer:
         async with answering(*pieces, ends=ends) as url:
-            return await Client(None, timeout_s, MAX_BYTES).ask(f"{url}/x", {"X-One": "1"})
+            return await Client(TLS, timeout_s, MAX_BYTES).ask(f"{url}/x", {"X-One": "1"})
 
     return asyncio.run(ask())
 
@@ -81,4 +83,4 @@ def test_the_whole_request_has_one_time_limit(pieces: list[bytes]) -> None:
 
 def test_a_refused_connection_is_named() -> None:
     with pytest.raises(Unreachable, match="Connection refused"):
-        asyncio.run(Client(None, 5.0, MAX_BYTES).ask("http://127.0.0.1:1/", {}))
+        asyncio.run(Client(TLS, 5.0, MAX_BYTES).ask("http://127.0.0.1:1/", {}))

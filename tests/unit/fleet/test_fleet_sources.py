@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +18,8 @@ from amqsidecar.fleet.client import Client
 from amqsidecar.fleet.sources import SIDECARS_MAX, FleetMember, FleetSources, PodSource
 from amqsidecar.http.serving import HttpServer
 
-CLIENT: Final = Client(None, 10.0, 2**20)
+TLS: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+CLIENT: Final = Client(TLS, 10.0, 2**20)
 
 
 def test_a_list_has_names_and_its_consoles_may_be_elsewhere() -> None:
