@@ -34,6 +34,7 @@ CASES: dict[str, dict[str, Any]] = {
         "config": {
             "broker": BROKER,
             "http": {
+                "public_url": "https://sidecar.example.com",
                 "oidc": {"issuer": "https://id.example.com/realm", "client_id": "amqsidecar"},
                 "operator_groups": ["mq"],
             },

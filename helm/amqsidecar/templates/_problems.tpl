@@ -156,6 +156,9 @@
 {{- if and (or $options.http.users_file (dig "oidc" "issuer" "" $options.http)) (not $options.http.session_key_file) -}}
 {{- $problems = append $problems "access.sessionKeySecret is not set: sidecars would not know the sessions of fleet; name a Secret that all of them have" -}}
 {{- end -}}
+{{- if and (dig "oidc" "issuer" "" $options.http) (not $values.fleet.host) -}}
+{{- $problems = append $problems "fleet.host is not set: the OpenID provider redirects browsers to it" -}}
+{{- end -}}
 {{- if $fleet.ca_file -}}
 {{- $problems = append $problems "config.fleet.ca_file is set, and the chart sets it; use fleet.caSecret" -}}
 {{- end -}}
