@@ -1,12 +1,11 @@
 """The parts of sidecars' answers that are used here; what an older version lacks has a default."""
 
 from hashlib import sha256
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 COUNTS: Final = ("recent_messages", "day_before", "waiting", "held", "parked", "exhausted")
-"""The counts of a group."""
 
 
 class SaidGroup(msgspec.Struct, frozen=True):
@@ -59,20 +58,16 @@ class SaidOverview(msgspec.Struct, frozen=True):
         """Messages that wait for a person."""
         return sum(one.count for one in self.exhausted)
 
-    @property
-    def oldest_ms(self) -> int | None:
-        """When the first of these died; None = there are none."""
-        return min((one.since_ms for one in self.exhausted), default=None)
-
-
-class _Instance(msgspec.Struct, frozen=True):
-    uid: str = ""
-
 
 class SaidStatus(msgspec.Struct, frozen=True):
     """See `operations.browse.Status`; there are instances on a shared schedule only."""
 
-    instances: list[_Instance] = []
+    instances: list[dict[str, Any]] = []
+
+    @property
+    def uids(self) -> tuple[str, ...]:
+        """Unique names of these, in order."""
+        return tuple(sorted(str(one.get("uid")) for one in self.instances))
 
 
 class SaidPolicies(msgspec.Struct, frozen=True):

@@ -17,6 +17,7 @@ from amqsidecar.http.api.filter import Filter
 from amqsidecar.http.api.openapi import document
 from amqsidecar.http.api.table import ApiEndpoint, Call, routes_of
 from amqsidecar.http.api.views import RowsAnswer, Session, session
+from amqsidecar.http.masking import Masking
 from amqsidecar.model.operation import Action, Operation
 
 PersonOf = Callable[[Request], Person]
@@ -88,9 +89,6 @@ def routes(desk: Desk, person_of: PersonOf) -> list[Route]:
     async def openapi(_call: Call) -> Response:
         return Response(printed(), headers={"Content-Type": JSON})
 
-    async def as_it_is(answer: Any) -> Any:
-        return answer
-
     of_rows, of_groups = Gathered[Said[RowsAnswer]], Gathered[FleetGroup]
     of_operations = Gathered[Said[Operation]]
     begins = "Have sidecars begin what is approved; one entry for each approval, in order."
@@ -112,4 +110,4 @@ def routes(desk: Desk, person_of: PersonOf) -> list[Route]:
         ),
         ApiEndpoint("/openapi.json", "This document.", openapi, dict[str, Any]),
     ]
-    return routes_of(table, as_it_is)
+    return routes_of(table, Masking().answer)

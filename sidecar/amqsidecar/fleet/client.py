@@ -37,23 +37,18 @@ class Client:
         self._max_bytes = max_bytes
 
     async def ask(
-        self,
-        url: str,
-        headers: Mapping[str, str],
-        body: bytes | None = None,
-        timeout_s: float | None = None,
+        self, url: str, headers: Mapping[str, str], body: bytes | None = None
     ) -> RawAnswer:
-        """Return the answer to a GET, or to a POST of a body in JSON; a shorter time may be given.
+        """Return the answer to a GET, or to a POST of a body in JSON.
 
         Raises:
             Unreachable: see there. A POST may have been carried out all the same.
         """
-        limit_s = self._timeout_s if timeout_s is None else min(timeout_s, self._timeout_s)
         try:
-            async with asyncio.timeout(limit_s):
+            async with asyncio.timeout(self._timeout_s):
                 return await self._ask(url, headers, body)
         except TimeoutError as error:
-            raise Unreachable(f"no answer within {limit_s:g} s") from error
+            raise Unreachable(f"no answer within {self._timeout_s:g} s") from error
         except (OSError, ValueError, h11.ProtocolError) as error:
             reason = str(error) or repr(error)
             if isinstance(error, ConnectionError) and error.errno:

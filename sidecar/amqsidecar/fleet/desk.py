@@ -1,7 +1,7 @@
 """Answers questions over all sidecars: the first screen, groups, search, rules, operations."""
 
 import asyncio
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Generic, TypeVar
 from urllib.parse import urlencode
@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from amqsidecar.fleet.answers import COUNTS, SaidGroup, SaidOverview, SaidPolicies, SaidStatus
-from amqsidecar.fleet.gather import WAIT_S, Gatherer, Person, Said
+from amqsidecar.fleet.gather import LONG_S, WAIT_S, Gatherer, Person, Said
 from amqsidecar.fleet.watch import MemberState
 from amqsidecar.http.api.views import RowsAnswer
 from amqsidecar.model.operation import CAREFUL, SENDS, Action, Operation, OperationPace
@@ -17,13 +17,8 @@ from amqsidecar.model.schedule import WholeNumber
 from amqsidecar.operations.failures.groups import Trend
 from amqsidecar.operations.preview import Preview
 
-PLACES_MAX: Final = 200
-"""Places of one cause that are previewed and acted on."""
-
-_ROWS: Final = 20
-_LONG_S: Final = 5.0
+_PLACES_MAX: Final = 200
 _SELDOM_S: Final = 60.0
-_JUST_NOW_S: Final = 1.0
 _STATES: Final = ("unreachable", "refuses", "stale", "no answer yet", "needs a person", "well")
 
 T = TypeVar("T")
@@ -117,9 +112,9 @@ class Desk:
     async def overview(self, person: Person) -> FleetOverview:
         """Return the first screen, of what is known within `WAIT_S`."""
         overviews, twins, policies = await asyncio.gather(
-            self._all(person, "/overview", SaidOverview, WAIT_S),
+            self._gatherer.all(person, "/overview", SaidOverview, WAIT_S),
             self._twins(person, WAIT_S),
-            self._all(person, "/policies", SaidPolicies, WAIT_S, _SELDOM_S),
+            self._gatherer.all(person, "/policies", SaidPolicies, WAIT_S, _SELDOM_S),
         )
         watch = self._gatherer.watch
         rules = {one.sidecar.name: one.value.digest for one in policies if one.value is not None}
@@ -140,7 +135,7 @@ class Desk:
         groups = (_at(line.said, group) for line in counted for group in line.found.groups)
         return FleetOverview(
             at_ms=self._gatherer.clock.now_ms(),
-            problems=watch.problems,
+            problems=watch.sources.problems,
             died=sum(line.found.died.messages for line in counted),
             exhausted=sum(line.found.exhausted_count for line in counted),
             sidecars=lines,
@@ -164,7 +159,7 @@ class Desk:
         self, person: Person, conditions: Sequence[tuple[str, str]]
     ) -> Gathered[Said[RowsAnswer]]:
         """Return the newest messages of each sidecar; conditions are as its API takes them."""
-        path = f"/messages?{urlencode([*conditions, ('limit', str(_ROWS))])}"
+        path = f"/messages?{urlencode([*conditions, ('limit', '20')])}"
         return await self._counted(person, path, RowsAnswer)
 
     async def operations(self, person: Person) -> Gathered[Said[Operation]]:
@@ -191,7 +186,7 @@ class Desk:
                 approval = Approval(name, group.destination, group.number, expected, since)
             return PlacePreview(place, said, approval)
 
-        places = groups.found[0].places[:PLACES_MAX] if groups.found else []
+        places = groups.found[0].places[:_PLACES_MAX] if groups.found else []
         found = await asyncio.gather(*map(look, places))
         return Gathered([*found], groups.missing)
 
@@ -221,28 +216,20 @@ class Desk:
             }
             return await self._gatherer.one(person, one.sidecar, "/operations", Operation, wish)
 
-        return [*await asyncio.gather(*map(ask, approvals[:PLACES_MAX]))]
-
-    async def _all(
-        self,
-        person: Person,
-        path: str,
-        kind: type[T],
-        wait_s: float = _LONG_S,
-        fresh_s: float = _JUST_NOW_S,
-    ) -> list[Said[T]]:
-        return await self._gatherer.all(person, path, kind, wait_s=wait_s, fresh_s=fresh_s)
+        return [*await asyncio.gather(*map(ask, approvals[:_PLACES_MAX]))]
 
     async def _counted(self, person: Person, path: str, kind: type[T]) -> Gathered[Said[T]]:
         """Return one answer for each schedule."""
         said, twins = await asyncio.gather(
-            self._all(person, path, kind), self._twins(person, _LONG_S)
+            self._gatherer.all(person, path, kind), self._twins(person, LONG_S)
         )
         return _gathered([one for one in said if one.sidecar.name not in twins])
 
     async def _twins(self, person: Person, wait_s: float) -> dict[str, str]:
         """Return sidecars on the schedule of another one that is reached, and that other one."""
-        return find_twins(await self._all(person, "/status", SaidStatus, wait_s, _SELDOM_S))
+        return find_twins(
+            await self._gatherer.all(person, "/status", SaidStatus, wait_s, _SELDOM_S)
+        )
 
 
 def find_twins(said: Iterable[Said[SaidStatus]]) -> dict[str, str]:
@@ -250,7 +237,9 @@ def find_twins(said: Iterable[Said[SaidStatus]]) -> dict[str, str]:
     first: dict[tuple[str, ...], str] = {}
     found = {}
     for one in sorted(said, key=lambda one: bool(one.problem)):
-        uids = tuple(sorted(each.uid for each in one.value.instances)) if one.value else ()
+        uids = (
+            tuple(sorted(str(each.get("uid")) for each in one.value.instances)) if one.value else ()
+        )
         name = one.sidecar.name
         if uids and first.setdefault(uids, name) != name:
             found[name] = first[uids]
@@ -284,13 +273,11 @@ def _merged(places: Iterable[Said[SaidGroup]]) -> list[FleetGroup]:
     found = []
     for cause, here in by_cause.items():
         groups = [place.value for place in here if place.value is not None]
-        counts = Counter[str]()
-        for one in groups:
-            counts.update({name: getattr(one, name) for name in COUNTS})
+        counts = {name: sum(getattr(one, name) for one in groups) for name in COUNTS}
         trends = {one.trend for one in groups}
         trend = next((one for one in Trend if one in trends), Trend.STEADY)
         last_at_ms = max(one.last_at_ms for one in groups)
-        found.append(FleetGroup(cause, trend, last_at_ms, dict(counts), here))
+        found.append(FleetGroup(cause, trend, last_at_ms, counts, here))
     found.sort(key=lambda one: (-one.counts["recent_messages"], -one.last_at_ms))
     return found
 

@@ -11,21 +11,20 @@ from amqsidecar.clock import Clock
 from amqsidecar.fleet.client import Client, RawAnswer, Unreachable
 from amqsidecar.fleet.sources import SIDECARS_MAX, FleetMember
 from amqsidecar.fleet.watch import Watch
+from amqsidecar.http.access import CSRF_HEADER
 from amqsidecar.http.answers import ProblemAnswer
 from amqsidecar.http.api.table import API_V1
 
+LONG_S: Final = 5.0
 WAIT_S: Final = 0.25
 """How long a first screen waits for answers; those that come later are in the next one."""
 
 PER_SIDECAR: Final = 3
 """Requests to one sidecar at a time, so that a slow one leaves places to the others."""
 
-KEPT_BYTES_MAX: Final = 24 * 2**20
-"""Bytes of the answers that are kept, as they were sent."""
-
-_KEPT_MAX: Final = 10_000
 _QUEUED_MAX: Final = 24
-"""Requests to one sidecar that wait or are sent; a screen adds no more."""
+_KEPT_MAX: Final = 10_000
+_KEPT_BYTES_MAX: Final = 24 * 2**20
 _REST_S: Final = 10.0
 """A sidecar that took too long is asked nothing for this time."""
 
@@ -58,12 +57,8 @@ class Said(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
 
 class _Kept(NamedTuple):
     said: Said[Any]
-    size: int
-    asked_s: float
-
-
-class _Session(msgspec.Struct):
-    csrf: str = ""
+    size: int = 0
+    asked_s: float = 0.0
 
 
 class _Refused(Unreachable):
@@ -97,7 +92,12 @@ class Gatherer:
         self._doors: dict[str, _Door] = {}
 
     async def all(
-        self, person: Person, path: str, kind: type[T], *, wait_s: float, fresh_s: float
+        self,
+        person: Person,
+        path: str,
+        kind: type[T],
+        wait_s: float = LONG_S,
+        fresh_s: float = 1.0,
     ) -> list[Said[T]]:
         """Return what every sidecar answers to a GET.
 
@@ -133,14 +133,15 @@ class Gatherer:
         A POST without an answer may be carried out all the same.
         """
         seen = self.watch.seen.get(name)
-        sidecar = FleetMember(name=name, url="", console="") if seen is None else seen.sidecar
+        sidecar = FleetMember(name, "", "") if seen is None else seen.sidecar
         headers, data = dict(person.headers), None
         try:
             if problem := self._why_not(sidecar):
                 raise Unreachable(problem)
             if body is not None:
-                session = _understood(await self._ask(sidecar, "/session", headers), _Session)
-                headers |= {"X-CSRF-Token": session.csrf} if session.csrf else {}
+                caller = await self._ask(sidecar, "/session", headers)
+                if csrf := _understood(caller, dict[str, str]).get("csrf"):
+                    headers[CSRF_HEADER] = csrf
                 data = msgspec.json.encode(body)
             value = _understood(await self._ask(sidecar, path, headers, data), kind)
         except Unreachable as error:
@@ -189,18 +190,18 @@ class Gatherer:
             # Why nothing of before: the person may have lost the right to it.
             said = Said[Any](sidecar=sidecar, problem=str(error), is_refused=True)
         except Unreachable as error:
-            before = self._kept.get(key, _Kept(Said[Any](sidecar=sidecar), 0, 0.0))
+            before = self._kept.get(key, _Kept(Said[Any](sidecar=sidecar)))
             said, size = msgspec.structs.replace(before.said, problem=str(error)), before.size
         finally:
             del self._running[key]
         self._size += size - (self._kept.pop(key).size if key in self._kept else 0)
         self._kept[key] = _Kept(said, size, asked_s)
-        while self._size > KEPT_BYTES_MAX or len(self._kept) > _KEPT_MAX:
+        while self._size > _KEPT_BYTES_MAX or len(self._kept) > _KEPT_MAX:
             self._size -= self._kept.popitem(last=False)[1].size
 
     def _said(self, key: _Key, sidecar: FleetMember, fresh_from_s: float) -> Said[Any]:
         nothing = Said[Any](sidecar=sidecar, problem="no answer yet")
-        kept = self._kept.get(key, _Kept(nothing, 0, 0.0))
+        kept = self._kept.get(key, _Kept(nothing))
         problem = self._why_not(sidecar) or kept.said.problem
         if not problem and kept.asked_s <= fresh_from_s:
             problem = "no newer answer yet"
@@ -218,5 +219,5 @@ def _understood(answer: RawAnswer, kind: type[T]) -> T:
         if status not in (200, 201):
             raise _Refused(f"{status}: {msgspec.json.decode(body, type=ProblemAnswer).detail:.300}")
         return msgspec.json.decode(body, type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise _Refused(f"an answer ({status}) that this version can't read: {error}") from error

@@ -23,8 +23,6 @@ NAVIGATION: Final = (
     ("/messages", "Messages"),
     ("/operations", "Operations"),
 )
-_SHOWN: Final = 200
-
 # Why no redirect: each broker has another target for it.
 _OFFERED: Final = {one: words for one, words in ACTIONS.items() if one is not Action.REDIRECT}
 
@@ -39,7 +37,7 @@ def routes(frame: PageFrame, desk: Desk, person_of: PersonOf) -> list[BaseRoute]
 
     async def groups(request: Request) -> Response:
         said = await desk.groups(person_of(request))
-        found, missing = said.found[:_SHOWN], said.missing
+        found, missing = said.found[:200], said.missing
         return await show(request, "fleet_groups.html", groups=found, missing=missing)
 
     async def group(request: Request) -> Response:
@@ -74,7 +72,7 @@ def routes(frame: PageFrame, desk: Desk, person_of: PersonOf) -> list[BaseRoute]
     async def operations(request: Request) -> Response:
         said = await desk.operations(person_of(request))
         values = {"missing": said.missing, "actions": ACTIONS}
-        found = said.found[:_SHOWN]
+        found = said.found[:200]
         return await show(request, "fleet_operations.html", operations=found, **values)
 
     async def look(request: Request) -> Response:

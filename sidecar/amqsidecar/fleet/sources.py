@@ -9,11 +9,8 @@ from typing import Final, NamedTuple
 from urllib.parse import quote
 
 import msgspec
-import structlog
 
 from amqsidecar.fleet.client import Client, Unreachable
-
-log = structlog.get_logger("amqsidecar.fleet")
 
 SIDECARS_MAX: Final = 500
 """More are left out, and said to be."""
@@ -21,11 +18,10 @@ SIDECARS_MAX: Final = 500
 ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Of a pod: its token, its namespace, and the authorities of Kubernetes' API."""
 
-API_SERVER: Final = "https://kubernetes.default.svc"
 _LOOK_UP_S: Final = 5.0
 
 
-class FleetMember(msgspec.Struct, frozen=True, kw_only=True):
+class FleetMember(msgspec.Struct, frozen=True):
     """One sidecar: a unique name, the URL that it is asked at, and its console in browsers."""
 
     name: str
@@ -40,12 +36,11 @@ class PodSource(NamedTuple):
     selector: str
     namespaces: Sequence[str]
     port: int
-    server: str = API_SERVER
+    server: str = "https://kubernetes.default.svc"
     account: Path = ACCOUNT
 
 
 NamedUrls = Mapping[str, str]
-"""Name to URL."""
 
 
 class FleetSources:
@@ -78,7 +73,7 @@ class FleetSources:
             try:
                 async with asyncio.timeout(_LOOK_UP_S):
                     self._last[what] = await ask()
-            except (OSError, LookupError, TypeError, Unreachable, msgspec.MsgspecError) as error:
+            except Exception as error:  # noqa: BLE001 - whatever it answers, others are read
                 reason = str(error) or f"no answer within {_LOOK_UP_S:g} s"
                 problems.append(f"{what} can't be read: {reason}")
         found = dict(self._fixed)
@@ -86,11 +81,9 @@ class FleetSources:
             found |= {name: url for name, url in source.items() if name not in self._fixed}
         if len(found) > SIDECARS_MAX:
             problems.append(f"{len(found) - SIDECARS_MAX} sidecars beyond {SIDECARS_MAX}")
-        for problem in {*problems} - {*self.problems}:
-            log.warning("sidecars_not_found", reason=problem)
         self.problems = problems
         return [
-            FleetMember(name=name, url=url.rstrip("/"), console=self._console(name, url))
+            FleetMember(name, url.rstrip("/"), self._console(name, url))
             for name, url in sorted(found.items())[:SIDECARS_MAX]
         ]
 
@@ -107,23 +100,16 @@ async def _find_addresses(service: str) -> NamedUrls:
     host, _, port = service.rpartition(":")
     loop = asyncio.get_running_loop()
     infos = await loop.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
-    name = host.partition(".")[0]
-    return {
-        f"{name}-{address}": _url(address, port)
-        for address in sorted({str(info[4][0]) for info in infos})
-    }
+    name, addresses = host.partition(".")[0], {str(info[4][0]) for info in infos}
+    return {f"{name}-{address}": _url(address, port) for address in addresses}
 
 
 async def _find_srv(name: str) -> NamedUrls:
     try:
         from dns.asyncresolver import resolve  # noqa: PLC0415 - an extra
-        from dns.exception import DNSException  # noqa: PLC0415
     except ImportError as error:
         raise OSError(f'pip install "amqsidecar[fleet]" first ({error})') from error
-    try:
-        records = await resolve(name, "SRV", lifetime=_LOOK_UP_S)
-    except DNSException as error:
-        raise OSError(str(error)) from error
+    records = await resolve(name, "SRV", lifetime=_LOOK_UP_S)
     targets = [(str(one.target).rstrip("."), int(one.port)) for one in records]
     return {f"{host}:{port}": f"http://{host}:{port}" for host, port in targets}
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -16,10 +17,6 @@ PROBE_S: Final = 2.0
 _EVERY_S: Final = 3.0
 _FIND_EVERY: Final = 5
 _AT_ONCE: Final = 32
-
-
-class _Health(msgspec.Struct):
-    version: str = ""
 
 
 class MemberState(msgspec.Struct, frozen=True):
@@ -40,35 +37,27 @@ class MemberState(msgspec.Struct, frozen=True):
 
 
 class Watch:
-    """Looks at all sidecars in turn; one thread runs it, any may read `seen`."""
+    """Looks at all sidecars by a client of short patience; any thread may read `seen`."""
 
     def __init__(self, sources: FleetSources, client: Client, clock: Clock) -> None:
-        self._sources = sources
+        self.sources = sources
         self._client = client
         self._clock = clock
         self._sidecars: list[FleetMember] = []
         self._round = 0
         self.seen: Mapping[str, MemberState] = {}
 
-    @property
-    def problems(self) -> list[str]:
-        """FleetSources of sidecars that can't be read now, a sentence each."""
-        return self._sources.problems
-
     async def run(self, stop: asyncio.Event) -> None:
         """Look until told to stop."""
         while not stop.is_set():
             await self.look()
-            try:
-                async with asyncio.timeout(_EVERY_S):
-                    await stop.wait()
-            except TimeoutError:
-                continue
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), _EVERY_S)
 
     async def look(self) -> None:
         """Look at each sidecar once, and every few times for new ones."""
         if self._round % _FIND_EVERY == 0:
-            self._sidecars = await self._sources.find()
+            self._sidecars = await self.sources.find()
         self._round += 1
         places = asyncio.Semaphore(_AT_ONCE)
         found = await asyncio.gather(*(self._look_at(one, places) for one in self._sidecars))
@@ -78,15 +67,15 @@ class Watch:
         before = self.seen.get(sidecar.name)
         if before is not None and before.sidecar.url != sidecar.url:
             before = None
-        problem, version = "", "" if before is None else before.version
+        version = "" if before is None else before.version
         async with places:
             try:
-                answer = await self._client.ask(f"{sidecar.url}/healthz", {}, timeout_s=PROBE_S)
-                if answer.status == 200:
-                    version = msgspec.json.decode(answer.body, type=_Health).version
-                else:
-                    problem = f"/healthz answers {answer.status}"
-            except (Unreachable, msgspec.MsgspecError) as error:
+                answer = await self._client.ask(f"{sidecar.url}/healthz", {})
+                problem = "" if answer.status == 200 else f"/healthz answers {answer.status}"
+                if not problem:
+                    said = msgspec.json.decode(answer.body, type=dict[str, str])
+                    version = said.get("version", "")
+            except (Unreachable, msgspec.MsgspecError, RecursionError) as error:
                 problem = str(error)
         since_ms = now_ms = self._clock.now_ms()
         last_ms = None if before is None else before.answered_ms

@@ -19,7 +19,7 @@ from amqsidecar.fleet.desk import Desk
 from amqsidecar.fleet.gather import Gatherer, Person
 from amqsidecar.fleet.person import person_of
 from amqsidecar.fleet.sources import ACCOUNT, FleetSources, PodSource
-from amqsidecar.fleet.watch import Watch
+from amqsidecar.fleet.watch import PROBE_S, Watch
 from amqsidecar.http.app import make_app
 from amqsidecar.http.authentication.proxy import Proxies
 from amqsidecar.http.authentication.setup import set_up
@@ -62,8 +62,9 @@ def run_fleet(config: Config) -> int:
 
 async def _serve(config: Config) -> None:
     options, clock = config.fleet, SystemClock()
-    client = Client(_tls(config), options.timeout_s, options.answer_mib * _MIB)
-    watch = Watch(_sources(config), client, clock)
+    tls = _tls(config)
+    client = Client(tls, options.timeout_s, options.answer_mib * _MIB)
+    watch = Watch(_sources(config), Client(tls, PROBE_S, _MIB), clock)
     desk = Desk(Gatherer(watch, client, clock, options.requests))
     frame = PageFrame(clock, Masking(), pages.NAVIGATION, templates="amqsidecar.fleet")
     settings = access_settings(config)
@@ -73,7 +74,7 @@ async def _serve(config: Config) -> None:
         return person_of(request, entrance.access, settings)
 
     app = make_app(
-        make_probes(_render, lambda: "", lambda: "; ".join(watch.problems)),
+        make_probes(_render, lambda: "", lambda: "; ".join(watch.sources.problems)),
         entrance.access,
         [*api.routes(desk, person), *pages.routes(frame, desk, person), *entrance.routes],
         frame.show_refusal,
