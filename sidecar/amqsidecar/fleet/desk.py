@@ -3,7 +3,7 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic
 from urllib.parse import urlencode
 
 import msgspec
@@ -12,6 +12,7 @@ from amqsidecar.fleet.answers import COUNTS, SaidGroup, SaidOverview, SaidPolici
 from amqsidecar.fleet.gather import LONG_S, WAIT_S, Gatherer, Person, Said
 from amqsidecar.fleet.watch import MemberState
 from amqsidecar.http.api.views import RowsAnswer
+from amqsidecar.http.store_queries import AnswerT
 from amqsidecar.model.operation import CAREFUL, SENDS, Action, Operation, OperationPace
 from amqsidecar.model.schedule import WholeNumber
 from amqsidecar.operations.failures.groups import Trend
@@ -20,8 +21,6 @@ from amqsidecar.operations.preview import Preview
 _PLACES_MAX: Final = 200
 _SELDOM_S: Final = 60.0
 _STATES: Final = ("unreachable", "refuses", "stale", "no answer yet", "needs a person", "well")
-
-T = TypeVar("T")
 
 
 class SidecarLine(msgspec.Struct, frozen=True):
@@ -78,10 +77,10 @@ class FleetOverview(msgspec.Struct, frozen=True, kw_only=True):
     rules: dict[str, dict[str, list[str]]]
 
 
-class Gathered(msgspec.Struct, Generic[T], frozen=True):
+class Gathered(msgspec.Struct, Generic[AnswerT], frozen=True):
     """What all sidecars answered; `missing` says by name why one is not of now, or not in it."""
 
-    found: list[T]
+    found: list[AnswerT]
     missing: dict[str, str]
 
 
@@ -218,7 +217,9 @@ class Desk:
 
         return [*await asyncio.gather(*map(ask, approvals[:_PLACES_MAX]))]
 
-    async def _counted(self, person: Person, path: str, kind: type[T]) -> Gathered[Said[T]]:
+    async def _counted(
+        self, person: Person, path: str, kind: type[AnswerT]
+    ) -> Gathered[Said[AnswerT]]:
         """Return one answer for each schedule."""
         said, twins = await asyncio.gather(
             self._gatherer.all(person, path, kind), self._twins(person, LONG_S)
@@ -259,7 +260,7 @@ def _line(seen: MemberState, said: Said[SaidOverview], shares_with: str, rules: 
     return SidecarLine(seen, said, state, shares_with, rules)
 
 
-def _at(said: Said[Any], value: T) -> Said[T]:
+def _at(said: Said[Any], value: AnswerT) -> Said[AnswerT]:
     """Return a part of an answer as the answer."""
     return Said(sidecar=said.sidecar, value=value, at_ms=said.at_ms, problem=said.problem)
 
@@ -287,7 +288,7 @@ def _filter(destination: str, number: int) -> dict[str, str]:
     return {"destination": destination, "cause_group": f"#{number}"}
 
 
-def _gathered(said: list[Said[T]]) -> Gathered[Said[T]]:
+def _gathered(said: list[Said[AnswerT]]) -> Gathered[Said[AnswerT]]:
     missing = {one.sidecar.name: one.problem for one in said if one.problem}
     return Gathered(said, missing)
 

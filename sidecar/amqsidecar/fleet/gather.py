@@ -3,7 +3,7 @@
 import asyncio
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple
 
 import msgspec
 
@@ -14,6 +14,7 @@ from amqsidecar.fleet.watch import Watch
 from amqsidecar.http.access import CSRF_HEADER
 from amqsidecar.http.answers import ProblemAnswer
 from amqsidecar.http.api.table import API_V1
+from amqsidecar.http.store_queries import AnswerT
 
 LONG_S: Final = 5.0
 WAIT_S: Final = 0.25
@@ -28,8 +29,6 @@ _KEPT_BYTES_MAX: Final = 24 * 2**20
 _REST_S: Final = 10.0
 """A sidecar that took too long is asked nothing for this time."""
 
-T = TypeVar("T")
-
 
 class Person(NamedTuple):
     """A caller: `key` tells them from others, `headers` are their credentials for sidecars."""
@@ -38,7 +37,7 @@ class Person(NamedTuple):
     headers: Mapping[str, str]
 
 
-class Said(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
+class Said(msgspec.Struct, Generic[AnswerT], frozen=True, kw_only=True):
     """What a sidecar answered to a person.
 
     Attributes:
@@ -49,7 +48,7 @@ class Said(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     """
 
     sidecar: FleetMember
-    value: T | None = None
+    value: AnswerT | None = None
     at_ms: int | None = None
     problem: str = ""
     is_refused: bool = False
@@ -95,10 +94,10 @@ class Gatherer:
         self,
         person: Person,
         path: str,
-        kind: type[T],
+        kind: type[AnswerT],
         wait_s: float = LONG_S,
         fresh_s: float = 1.0,
-    ) -> list[Said[T]]:
+    ) -> list[Said[AnswerT]]:
         """Return what every sidecar answers to a GET.
 
         Args:
@@ -126,8 +125,8 @@ class Gatherer:
         return [self._said(key, sidecar, fresh_from_s) for key, sidecar in keys.items()]
 
     async def one(
-        self, person: Person, name: str, path: str, kind: type[T], body: Any = None
-    ) -> Said[T]:
+        self, person: Person, name: str, path: str, kind: type[AnswerT], body: Any = None
+    ) -> Said[AnswerT]:
         """Return what one sidecar answers now; a body is sent by POST.
 
         A POST without an answer may be carried out all the same.
@@ -208,7 +207,7 @@ class Gatherer:
         return msgspec.structs.replace(kept.said, sidecar=sidecar, problem=problem)
 
 
-def _understood(answer: RawAnswer, kind: type[T]) -> T:
+def _understood(answer: RawAnswer, kind: type[AnswerT]) -> AnswerT:
     """Return the value of an answer.
 
     Raises:
