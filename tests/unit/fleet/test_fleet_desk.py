@@ -98,11 +98,15 @@ def test_what_was_known_stands_in_for_its_person_and_goes_with_the_right_to_it()
         assert (said.value, said.problem) == (overview(3), "no newer answer yet")
         [said] = await gather.all(BERT, "/overview", SaidOverview, wait_s=0.01, fresh_s=0.0)
         assert said.value is None
-        client.answers["one/"] = None
-        gather = gatherer(client, "one")
+        client.released.set()
+
+        client.answers["two/"] = overview(3)
+        gather = gatherer(client, "two")
+        [said] = await gather.all(ANNA, "/overview", SaidOverview, fresh_s=0.0)
+        assert said.value == overview(3)
+        client.answers["two/"] = None
         [said] = await gather.all(ANNA, "/overview", SaidOverview, fresh_s=0.0)
         assert (said.value, said.is_refused) == (None, True)
-        client.released.set()
 
     asyncio.run(look())
 
