@@ -139,7 +139,7 @@ class Gatherer:
                 raise Unreachable(problem)
             if body is not None:
                 caller = await self._ask(sidecar, "/session", headers)
-                if csrf := _understood(caller, dict[str, str]).get("csrf"):
+                if csrf := _understood(caller, dict[str, Any]).get("csrf"):
                     headers[CSRF_HEADER] = csrf
                 data = msgspec.json.encode(body)
             value = _understood(await self._ask(sidecar, path, headers, data), kind)

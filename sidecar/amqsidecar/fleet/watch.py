@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -73,8 +73,8 @@ class Watch:
                 answer = await self._client.ask(f"{sidecar.url}/healthz", {})
                 problem = "" if answer.status == 200 else f"/healthz answers {answer.status}"
                 if not problem:
-                    said = msgspec.json.decode(answer.body, type=dict[str, str])
-                    version = said.get("version", "")
+                    said = msgspec.json.decode(answer.body, type=dict[str, Any])
+                    version = str(said.get("version", ""))
             except (Unreachable, msgspec.MsgspecError, RecursionError) as error:
                 problem = str(error)
         since_ms = now_ms = self._clock.now_ms()
