@@ -1,6 +1,7 @@
 """Brokers as pods, with their data on a volume, behind a Service of the name `broker`."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from kubernetes.images import BROKERS
 from kubernetes.namespace import Namespace
@@ -10,14 +11,18 @@ from support.brokers.broker_xml import (
     ARTEMIS_MANAGEMENT_XML,
     PASSWORD,
     STOCK_ADDRESS_SETTINGS,
+    STOCK_ADDRESSES,
     USER,
     artemis_bootstrap_xml,
     artemis_xml,
+    attempts_without_limit,
     classic_xml,
 )
 from support.brokers.process import QUICK_START
 from support.deployment.cluster import Manifest
 from support.jms.peer import JmsPeer
+from support.machine.certificates import Stores
+from support.waiting import eventually
 
 NAME = "broker"
 POD = "broker-0"
@@ -25,10 +30,13 @@ LOGIN = "broker-login"
 """Secret with the sidecar's password."""
 USERS = "broker-users"
 """Secret with Artemis' file of users."""
+STORES = "broker-stores"
+"""Secret with the broker's certificate and the authorities that it trusts, for `SECURE`."""
 SIDECAR_USER = "amqsidecar"
 DATA = "/data"
 # Why: a cluster asks nobody else to be root either.
 USER_ID = 10002
+BY_FORCE = ("--force", "--grace-period=0")
 RESTRICTED_POD = {
     "runAsNonRoot": True,
     "runAsUser": USER_ID,
@@ -38,11 +46,11 @@ RESTRICTED_POD = {
 }
 RESTRICTED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 # As the README asks for: what is in hand when a sidecar dies counts as a failed delivery.
-ARTEMIS_SETTINGS = """
-<address-setting match="DLQ">
-  <dead-letter-address>DLQ</dead-letter-address>
-  <max-delivery-attempts>-1</max-delivery-attempts>
-</address-setting>
+ARTEMIS_SETTINGS = attempts_without_limit("DLQ", "amqsidecar.intercepted")
+INTERCEPTED = """
+<address name="amqsidecar.intercepted">
+  <anycast><queue name="amqsidecar.intercepted"/></anycast>
+</address>
 """
 
 
@@ -53,6 +61,7 @@ class Kind:
     Attributes:
         url: where the sidecar finds it.
         port: its port, for the sidecar and for applications.
+        secure_port: the one with TLS, for the sidecar alone; 0: none.
         provider: the JMS provider of applications.
         scheme: of its URL.
         dead_letter_queue: where those go.
@@ -68,6 +77,7 @@ class Kind:
     dead_letter_queue: str
     files: dict[str, str]
     java: list[str]
+    secure_port: int = 0
 
     def rules(self, delay_ms: int, redeliveries: int) -> Manifest:
         """Return a policy in our format, in which all messages have one delay."""
@@ -103,6 +113,7 @@ ARTEMIS = Kind(
     files={
         "broker.xml": artemis_xml(
             address_settings=STOCK_ADDRESS_SETTINGS + ARTEMIS_SETTINGS,
+            addresses=STOCK_ADDRESSES + INTERCEPTED,
             acceptors={"artemis": ARTEMIS_ACCEPTORS["artemis"].replace("127.0.0.1", "0.0.0.0")},
         )
         .replace("@PORT@", "5672")
@@ -154,6 +165,20 @@ CLASSIC = Kind(
     ],
 )
 KINDS = {kind.name: kind for kind in (ARTEMIS, CLASSIC)}
+CORE = replace(ARTEMIS, url=f"artemis://{SIDECAR_USER}@{NAME}:5672")
+_SECURE_ACCEPTOR = (
+    "<acceptors><acceptor name='secure'>tcp://0.0.0.0:61617?protocols=CORE,AMQP;needClientAuth=true;"
+    + Stores(Path("/etc/stores/key.p12"), Path("/etc/stores/trust.p12")).acceptor_options
+    + "</acceptor>"
+)
+SECURE = replace(
+    CORE,
+    url=f"artemis+ssl://{SIDECAR_USER}@{NAME}:61617",
+    secure_port=61617,
+    files=ARTEMIS.files
+    | {"broker.xml": ARTEMIS.files["broker.xml"].replace("<acceptors>", _SECURE_ACCEPTOR)},
+)
+"""Its clients show a certificate, too."""
 
 
 def start(namespace: Namespace, kind: Kind) -> JmsPeer:
@@ -168,6 +193,22 @@ def secrets(namespace: Namespace) -> None:
     """Make the sidecar's password and the broker's users."""
     namespace.secret(LOGIN, password=PASSWORD)
     namespace.secret(USERS, **users(PASSWORD))
+
+
+def restart(namespace: Namespace, *how: str) -> None:
+    """Delete the broker's pod, and wait until its heir takes connections.
+
+    Args:
+        how: options of `kubectl delete`, such as `--force`.
+    """
+    before = namespace.get("pod", POD)["metadata"]["uid"]
+    namespace.kubectl("delete", "pod", POD, *how)
+    eventually(
+        lambda: before not in namespace.kubectl("get", "pods", "--output=jsonpath={..uid}"),
+        every_s=0.3,
+        what="the broker's pod is gone",
+    )
+    wait_ready(namespace)
 
 
 def wait_ready(namespace: Namespace) -> None:
@@ -198,19 +239,28 @@ def service(kind: Kind) -> Manifest:
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {"name": NAME},
-        "spec": {"selector": {"app": NAME}, "ports": [{"name": "broker", "port": kind.port}]},
+        "spec": {
+            "selector": {"app": NAME},
+            "ports": [{"name": f"port-{port}", "port": port} for port in ports(kind)],
+        },
     }
+
+
+def ports(kind: Kind) -> list[int]:
+    """Return the ports that it listens on."""
+    return [kind.port, *([kind.secure_port] if kind.secure_port else [])]
 
 
 def container(kind: Kind) -> Manifest:
     """Return the broker's container."""
-    mounts = {"config": "/etc/broker", "users": "/etc/users", "data": DATA, "tmp": "/tmp"}
+    mounts = {name: f"/etc/{name}" for name in ("users", "stores")}
+    mounts |= {"config": "/etc/broker", "data": DATA, "tmp": "/tmp"}
     return {
         "name": NAME,
         "image": BROKERS,
         "imagePullPolicy": "Never",
         "command": ["java", *QUICK_START, *kind.java],
-        "ports": [{"containerPort": kind.port}],
+        "ports": [{"containerPort": port} for port in ports(kind)],
         "readinessProbe": {"tcpSocket": {"port": kind.port}, "periodSeconds": 1},
         "securityContext": RESTRICTED,
         "volumeMounts": [{"name": name, "mountPath": path} for name, path in mounts.items()],
@@ -222,6 +272,7 @@ def volumes() -> list[Manifest]:
     return [
         {"name": "config", "configMap": {"name": NAME}},
         {"name": "users", "secret": {"secretName": USERS}},
+        {"name": "stores", "secret": {"secretName": STORES, "optional": True}},
         {"name": "tmp", "emptyDir": {}},
     ]
 

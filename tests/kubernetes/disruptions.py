@@ -4,7 +4,9 @@ import os
 import signal
 from collections.abc import Callable
 
+from kubernetes import broker_pods
 from kubernetes.namespace import Namespace, restarts
+from support.deployment.cluster import NODE
 from support.waiting import eventually
 
 BACK_WITHIN_S = 120.0
@@ -60,3 +62,17 @@ DISRUPTIONS: tuple[Callable[[Namespace, str], None], ...] = (
     kill_containerd,
     kill_the_node,
 )
+
+
+def scale(namespace: Namespace, workload: str, count: int) -> None:
+    """Scale sidecars, and wait until so many are there and ready."""
+    namespace.kubectl("scale", workload, f"--replicas={count}")
+    namespace.ready_pods(count)
+
+
+def drain_the_node(namespace: Namespace) -> None:
+    """Evict all pods, broker, sidecars and listeners, and let them come back."""
+    options = ("--ignore-daemonsets", "--delete-emptydir-data", "--timeout=240s")
+    namespace.cluster.kubectl("drain", NODE, *options)
+    namespace.cluster.kubectl("uncordon", NODE)
+    broker_pods.wait_ready(namespace)

@@ -20,6 +20,8 @@ AHEAD = 2 * GOES_ON
 GOES_ON_WITHIN_S = 120.0
 SETTLES_WITHIN_S = 180.0
 ALWAYS = -1
+FAILURES = "failures"
+"""The property that says how many deliveries of a message fail."""
 
 
 @dataclass(frozen=True)
@@ -69,12 +71,12 @@ class Load:
         self._group = group
         self.kind = kind
         self.queue = queue
-        self._always: list[JmsMessage] = []
+        self._besides: list[JmsMessage] = []
         self._is_settled = False
 
     def __enter__(self) -> Self:
         self._consumer = self.peer.start_flaky_consumer(
-            self.queue, failures=1, failures_property="failures", full=True
+            self.queue, failures=1, failures_property=FAILURES, full=True
         )
         self._producer = self.peer.start_producer(
             self.queue,
@@ -92,9 +94,13 @@ class Load:
 
     def send_hopeless(self) -> None:
         """Send some that die for ever."""
-        self._always += self.peer.produce(
-            self.queue, properties={"failures": ALWAYS}, group=self._group
+        self._besides += self.peer.produce(
+            self.queue, properties={FAILURES: ALWAYS}, group=self._group
         )
+
+    def send_backlog(self, count: int) -> None:
+        """Send many at once, of which each dies once."""
+        self._besides += self.peer.produce(self.queue, "Text", count=count, group=None)
 
     def go_on(self) -> None:
         """Wait until messages that are sent from now on have died and come back."""
@@ -121,7 +127,7 @@ class Load:
             exhausted.extend(self.peer.consume(final, wait_ms=200))
             ended = {one.id for one in self._consumer.events("succeeding")}
             ended |= {str(one.test_id) for one in exhausted}
-            sent = {str(one.test_id) for one in (*self._producer.confirmed, *self._always)}
+            sent = {str(one.test_id) for one in (*self._producer.confirmed, *self._besides)}
             return sent <= ended
 
         eventually(is_over, within_s=SETTLES_WITHIN_S, every_s=0.5, what="all messages end")
@@ -150,7 +156,7 @@ class Load:
         return {one.value(DELAY) for one in messages if one is not None} - {None}
 
     def _tally(self, exhausted: Iterable[JmsMessage]) -> Tally:
-        sent = [*self._producer.confirmed, *self._producer.in_doubt, *self._always]
+        sent = [*self._producer.confirmed, *self._producer.in_doubt, *self._besides]
         events = self._consumer.events()
         ends = [str(one.test_id) for one in exhausted]
         unknown = [str(one.test_id) for one in self._producer.in_doubt]

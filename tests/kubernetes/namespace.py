@@ -3,6 +3,7 @@
 import json
 import urllib.error
 import urllib.request
+from base64 import b64encode
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -57,6 +58,21 @@ class Namespace:
         self.apply(
             {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": texts}
         )
+
+    def secret_files(self, name: str, files: Mapping[str, Path]) -> None:
+        """Make or change a Secret of files, which may hold any bytes."""
+        texts = {key: b64encode(path.read_bytes()).decode() for key, path in files.items()}
+        self.apply(
+            {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": texts}
+        )
+
+    def objects(self) -> set[str]:
+        """Return all that is in this namespace, as kind and name, but for events."""
+        kinds = self.cluster.kubectl(
+            "api-resources", "--namespaced", "--verbs=list", "--output=name"
+        ).split()
+        chosen = [one for one in kinds if not one.startswith("events")]
+        return set(self.kubectl("get", ",".join(chosen), "--output=name").split())
 
     def config_map(self, name: str, **texts: str) -> None:
         """Make or change a ConfigMap; `__` in a key stands for a dot."""

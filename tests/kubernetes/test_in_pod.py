@@ -58,11 +58,7 @@ def test_the_sidecar_goes_and_comes_with_its_broker(
     kill_container(namespace, POD)
     load.go_on()
 
-    namespace.kubectl("delete", "pod", POD)
-    broker_pods.wait_ready(namespace)
-    load.go_on()
-
-    namespace.kubectl("delete", "pod", POD, "--force", "--grace-period=0")
-    broker_pods.wait_ready(namespace)
-    load.go_on()
+    for how in ((), broker_pods.BY_FORCE):
+        broker_pods.restart(namespace, *how)
+        load.go_on()
     account(load.settle(namespace, POD))

@@ -7,8 +7,8 @@ import pytest
 from psycopg import sql
 
 from kubernetes import broker_pods
-from kubernetes.broker_pods import KINDS
-from kubernetes.disruptions import delete_by_force, kill_container
+from kubernetes.broker_pods import CORE, KINDS
+from kubernetes.disruptions import delete_by_force, drain_the_node, kill_container, scale
 from kubernetes.load import Account, Load
 from kubernetes.namespace import NAME, Namespace
 from kubernetes.values import shared
@@ -19,36 +19,40 @@ REPLICAS = 3
 SECRET = "database-login"
 ROLE = "amqsidecar"
 PASSWORD = "of the database"
+BACKLOG = 200
 
 
-@pytest.fixture(scope="module")
-def database() -> Iterator[PostgresServer]:
-    """A server that pods reach at the node's address, with a password."""
+def server(primary: PostgresServer | None = None) -> PostgresServer:
+    """Return a server that pods reach at the node's address."""
     settings = {"listen_addresses": f"127.0.0.1,{ADDRESS}"}
     access = f"{ACCESS}host all all {PODS} scram-sha-256\n"
-    with PostgresServer(fsync=True, settings=settings, access=access) as server:
-        role, password = sql.Identifier(ROLE), sql.Literal(PASSWORD)
-        server.execute(sql.SQL("create role {} login password {}").format(role, password))
-        yield server
+    return PostgresServer(fsync=True, settings=settings, primary=primary, access=access)
+
+
+def store_url(primary: PostgresServer, *standbys: PostgresServer) -> str:
+    """Make a user with a password and a database of his; return its URL for pods."""
+    role, password = sql.Identifier(ROLE), sql.Literal(PASSWORD)
+    primary.execute(sql.SQL("create role {} login password {}").format(role, password))
+    primary.execute(sql.SQL("create database {} owner {}").format(role, role))
+    hosts = ",".join(f"{ADDRESS}:{one.port}" for one in (primary, *standbys))
+    return f"postgresql://{ROLE}@{hosts}/{ROLE}?target_session_attrs=read-write"
 
 
 @pytest.fixture
-def store_url(database: PostgresServer) -> Iterator[str]:
-    """A database of one test's own, which belongs to the sidecars' user."""
-    name = database.make_database()
-    role = sql.Identifier(ROLE)
-    database.execute(sql.SQL("alter database {} owner to {}").format(sql.Identifier(name), role))
-    yield f"postgresql://{ROLE}@{ADDRESS}:{database.port}/{name}"
-    database.drop_database(name)
+def database() -> Iterator[PostgresServer]:
+    with server() as started:
+        yield started
 
 
 @pytest.fixture(params=KINDS)
-def load(request: pytest.FixtureRequest, namespace: Namespace, store_url: str) -> Iterator[Load]:
+def load(
+    request: pytest.FixtureRequest, namespace: Namespace, database: PostgresServer
+) -> Iterator[Load]:
     """A broker, three sidecars, and applications."""
     kind = KINDS[request.param]
     peer = broker_pods.start(namespace, kind)
     namespace.secret(SECRET, password=PASSWORD)
-    namespace.install(shared(kind, store_url, SECRET, REPLICAS))
+    namespace.install(shared(kind, store_url(database), SECRET, REPLICAS))
     with Load(peer, kind) as load:
         yield load
 
@@ -87,3 +91,28 @@ def test_three_share_a_schedule(load: Load, namespace: Namespace, account: Accou
     namespace.ready_pods(REPLICAS)
     load.go_on()
     account(load.settle(namespace))
+
+
+def test_scaling_a_lost_database_and_a_drain_lose_nothing(
+    database: PostgresServer, namespace: Namespace, account: Account
+) -> None:
+    """One, three and one sidecar; a standby is promoted; listeners don't hold up the drain."""
+    peer = broker_pods.start(namespace, CORE)
+    namespace.secret(SECRET, password=PASSWORD)
+    with server(database) as standby, Load(peer, CORE) as load:
+        database.wait_for_standby()
+        chosen = shared(CORE, store_url(database, standby), SECRET, REPLICAS)
+        chosen["config"]["listener"] = {"acceptor": f"stomp://broker:{CORE.port}"}
+        namespace.install(chosen | {"listener": {"enabled": True}})
+        for count in (1, REPLICAS):
+            load.send_hopeless()
+            scale(namespace, f"deployment/{NAME}", count)
+            load.go_on()
+        database.kill()
+        load.send_backlog(BACKLOG)
+        standby.promote()
+        load.go_on()
+        drain_the_node(namespace)
+        namespace.ready_pods(REPLICAS)
+        load.go_on()
+        account(load.settle(namespace))

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from kubernetes import broker_pods
-from kubernetes.broker_pods import ARTEMIS, LOGIN, POD, USERS
+from kubernetes.broker_pods import ARTEMIS, LOGIN, USERS
 from kubernetes.load import Account, Load
 from kubernetes.namespace import RELEASE, Namespace, restarts
 from kubernetes.values import (
@@ -123,8 +123,7 @@ def test_a_rotated_password_is_read_at_the_next_connect(
     uid = namespace.get("pod", pod)["metadata"]["uid"]
 
     namespace.secret(USERS, **broker_pods.users(OTHER_PASSWORD))
-    namespace.kubectl("delete", "pod", POD)
-    broker_pods.wait_ready(namespace)
+    broker_pods.restart(namespace)
     eventually(
         lambda: namespace.readyz(pod)[0] == 503,
         within_s=60,

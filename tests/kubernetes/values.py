@@ -37,6 +37,8 @@ def values(kind: Kind, *, rules: Manifest | None = None, **sections: Any) -> Man
     return {
         "broker": {"passwordSecret": LOGIN},
         "config": config,
+        # Why: Debian's containerd gives pods no users of their own.
+        "userNamespaces": "never",
     }
 
 

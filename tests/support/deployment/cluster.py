@@ -1,4 +1,5 @@
-"""A real Kubernetes of one node: etcd, API server, controllers, kubelet, containerd, name server.
+"""A real Kubernetes of one node: etcd, API server, controllers, kubelet, containerd, name server,
+and kube-router, which enforces network policies.
 
     with Cluster(sealed_folder()) as cluster:      # inside of `python -m support.machine.sealed`
         cluster.load_image(archive)
@@ -17,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from support.deployment.kubernetes_programs import kubernetes_programs
+from support.deployment.kubernetes_programs import kubernetes_programs, programs_beside
 from support.machine.processes import run_program
 from support.waiting import eventually
 
@@ -107,8 +108,17 @@ class Cluster:
             f"--node-ip={ADDRESS}",
         )  # fmt: skip
         self.wait_ready()
+        self.start_beside(
+            "kube-router", f"--kubeconfig={self.kubeconfig}", f"--hostname-override={NODE}",
+            "--run-router=false", "--run-service-proxy=false", "--enable-cni=false",
+            f"--service-cluster-ip-range={SERVICES}", "--health-port=0",
+        )  # fmt: skip
         self.apply(STORAGE)
         return self
+
+    def start_beside(self, name: str, *options: str) -> None:
+        """Start one of `programs_beside`, which ends with the cluster."""
+        self._start(name, str(programs_beside() / name), *options)
 
     def wait_ready(self) -> None:
         """Wait until the node takes pods."""
@@ -274,6 +284,9 @@ class Cluster:
         ):
             subprocess.run(["ip", *command.split()], check=True)
         Path("/proc/sys/net/ipv4/ip_forward").write_text("1", encoding="ascii")
+        # Why: else what pods say to each other passes by the network policies.
+        filtered = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
+        filtered.write_text("1", encoding="ascii")
 
     def _write_files(self) -> None:
         key = ["openssl", "genrsa", "-out", f"{self.folder}/accounts.key", "2048"]

@@ -1,10 +1,11 @@
-"""Kubernetes' own programs and its name server, built by Go out of their modules.
+"""Kubernetes' own programs, its name server, and what enforces network policies, built by Go.
 
 `PYTHONPATH=tests python -m support.deployment.kubernetes_programs` builds them in
 minutes, once per machine, into the cache of `support.maven`. A build that was killed continues at
 the next start: the cache keeps what Go has compiled.
 """
 
+import hashlib
 import json
 import re
 import shutil
@@ -44,10 +45,39 @@ func main() { coremain.Run() }
 """
 
 
+BESIDE = {
+    "github.com/cloudnativelabs/kube-router/v2@v2.1.0": ("kube-router",),
+}
+"""What a cluster has beside Kubernetes: programs by module."""
+
+
 def kubernetes_programs() -> Path:
     """Return the folder with `PROGRAMS` and `coredns`."""
     name = f"kubernetes-{KUBERNETES}-{COREDNS}"
     return cached(name, lambda folder: _build(folder, cache_root() / f".{name}.objects"))
+
+
+def programs_beside() -> Path:
+    """Return the folder with the programs of `BESIDE`."""
+    digest = hashlib.sha256(repr(BESIDE).encode()).hexdigest()[:12]
+    return cached(f"kubernetes-beside-{digest}", _build_beside)
+
+
+def _build_beside(folder: Path) -> None:
+    for module, names in BESIDE.items():
+        path = module.partition("@")[0]
+        with tempfile.TemporaryDirectory(dir=folder) as work:
+            place = Path(work)
+            go("mod", "init", MODULE, folder=place)
+            # Why not `go install`: it takes no module that replaces parts of itself.
+            go("mod", "edit", f"-require={module}", folder=place)
+            go(
+                "build", "-mod=mod", "-trimpath", "-ldflags", "-s -w",
+                "-o", f"{folder}/",
+                *(f"{path}/cmd/{name}" for name in names),
+                folder=place,
+                environment={"CGO_ENABLED": "0"},
+            )  # fmt: skip
 
 
 def _build(folder: Path, objects: Path) -> None:
@@ -109,3 +139,4 @@ if __name__ == "__main__":
         file=sys.stderr,
         flush=True,
     )
+    print(f"{', '.join(BESIDE)}: {programs_beside()}", file=sys.stderr, flush=True)
