@@ -9,7 +9,6 @@ import os
 import random
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from pyarrow import parquet
 
 from amqsidecar.journal import SegmentFile, stream_folder
 from amqsidecar.model.event import Received
+from amqsidecar.pipeline.causes.tables import NO_REASON
 from amqsidecar.pipeline.tables import EVERYWHERE
 from pipeline.journals import write_rows
 from pipeline.recovery.histories import row
@@ -183,20 +183,30 @@ def test_spark_connect_writes_the_same(
     assert tables(journal, "connect", environment, "--master", connect) == expected
 
 
-def test_duckdb_and_pandas_count_the_same_deaths(
+def test_duckdb_and_pandas_find_the_same_groups(
     journal: Path, expected: dict[str, list[str]]
 ) -> None:
+    """By origin and cause the deaths, and those of them that were a message's first."""
     assert expected
     files = str(journal / "stream=*" / "segment-*.parquet")
-    deaths = "SELECT origin, count(*) FROM read_parquet(?) WHERE type IN ('received', "
-    by_duckdb = dict(duckdb.execute(f"{deaths}'returned') GROUP BY 1", [files]).fetchall())
+    by_duckdb = duckdb.execute(
+        "SELECT origin, coalesce(cause_group, ?), count(*), count(*) FILTER (type = 'received')"
+        " FROM read_parquet(?) WHERE type IN ('received', 'returned') GROUP BY 1, 2",
+        [NO_REASON, files],
+    ).fetchall()
     events = pandas.concat(
         pandas.read_parquet(one, partitioning=None) for one in sorted(journal.glob("*/*.parquet"))
     )
-    by_pandas = Counter(events[events["type"].isin(["received", "returned"])]["origin"])
+    deaths = events[events["type"].isin(["received", "returned"])].fillna(
+        {"cause_group": NO_REASON}
+    )
+    is_first = (deaths["type"] == "received").rename("first")
+    counted = is_first.groupby([deaths["origin"], deaths["cause_group"]]).agg(["size", "sum"])
+    by_pandas = [tuple(row) for row in counted.reset_index().to_numpy().tolist()]
     groups = parquet.read_table(journal.parent / "newest" / "causes" / "cause_groups").to_pylist()
-    by_job: Counter[str] = Counter()
-    for one in groups:
-        if one["origin"] != EVERYWHERE:
-            by_job[one["origin"]] += one["deaths"]
-    assert by_job == by_duckdb == by_pandas
+    by_job = [
+        (one["origin"], one["cause_group"], one["deaths"], one["messages"])
+        for one in groups
+        if one["origin"] != EVERYWHERE
+    ]
+    assert sorted(by_job) == sorted(by_duckdb) == sorted(by_pandas)

@@ -190,3 +190,32 @@ def test_a_millisecond_before_history_is_as_in_history(model: Repair | Draws) ->
     ((totals, _),) = sum_up(ensemble, tries, sooner)
 
     assert (totals.recovered, totals.resends, totals.changed) == pytest.approx((1, 2, 0))
+
+
+def test_sums_are_the_same_however_messages_are_divided() -> None:
+    """Engines divide a history as they like; each writes the same tables."""
+    count = 30
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "arrived_ms": [7 * one for one in range(count)],
+            "observed_ms": [10**9] * count,
+            "sent_ms": [[SECOND, 3_000 + 977 * one] for one in range(count)],
+            "late_ms": [[0, 0]] * count,
+            "back_ms": pa.array([[500, None]] * count, pa.list_(pa.int64())),
+            "recovered_ms": [3_000 + 977 * one for one in range(count)],
+        }
+    )
+    ensemble = Ensemble(
+        [REPAIR], [1.0], FAR, Evidence(1, (), (), (1.0,), (0.0,), 0.0), REPAIR, 0.0, 1.0, count
+    )
+    plan = DelayPlan((2_000, 5_000, 11_000), goes_on=False)
+    usual = Usual(late_ms=0, back_ms=500)
+
+    def totals(part: pa.RecordBatch) -> tuple[float, float, float]:
+        known = known_of(part, usual, WINDOWS)
+        planned = planned_tries(plan, known, WINDOWS, WINDOWS.load)
+        ((found, _),) = sum_up(ensemble, known.tries, planned)
+        return found.recovered, found.within, found.resends
+
+    parts = [totals(batch.slice(start, 7)) for start in range(0, count, 7)]
+    assert tuple(map(sum, zip(*parts, strict=True))) == totals(batch)

@@ -17,6 +17,7 @@ MOST_BEYOND: Final = 0.05
 
 _DRAWS: Final = 4_000
 _SEED: Final = 20_251
+_PARTS: Final = 2**20
 _SAME_SHARE, _SAME_MS = 0.05, 1_000.0
 
 
@@ -122,6 +123,14 @@ class Totals:
     settling: float
 
 
+def in_parts(amounts: Numbers) -> Numbers:
+    """Return amounts of messages in whole parts of 2**-20.
+
+    So sums are exact, and the same in whatever order and by whichever task they are made.
+    """
+    return np.round(amounts * _PARTS) / _PARTS
+
+
 def sum_up(
     ensemble: Ensemble, known: KnownTries, planned: Tries
 ) -> Iterator[tuple[Totals, Played]]:
@@ -131,14 +140,14 @@ def sum_up(
     is_unsettled = ~changed & (known.is_made & ~known.is_known).any(axis=1)
     for model, weight in zip(ensemble.models, ensemble.weights, strict=True):
         played = play(model, known, planned, ensemble.reach)
-        by_message = played.recovered.sum(axis=1)
-        within = np.where(played.is_within, played.recovered, 0.0).sum(axis=1)
+        by_message = in_parts(played.recovered.sum(axis=1))
+        within = in_parts(np.where(played.is_within, played.recovered, 0.0).sum(axis=1))
         # Why changed: what history did is known, however few did it.
         is_tried_on = changed & (planned.is_made & ~played.is_within).any(axis=1)
         if not ensemble.evidence.is_supported:
             is_tried_on, within = changed, np.zeros(len(changed))
         within = np.where(is_tried_on, within, by_message)
-        resends, made = played.sent.sum(axis=1), planned.is_made.sum(axis=1)
+        resends, made = in_parts(played.sent.sum(axis=1)), planned.is_made.sum(axis=1)
         yield (
             Totals(
                 weight=weight,

@@ -20,7 +20,7 @@ from pyspark.sql import functions as f
 from amqsidecar.pipeline.whatif.attempts import GroupKey, KnownTries, Tries, Usual, WindowCounts
 from amqsidecar.pipeline.whatif.curve import Numbers, cell_of
 from amqsidecar.pipeline.whatif.ensemble import Ensemble
-from amqsidecar.pipeline.whatif.forecast import Totals, sum_up
+from amqsidecar.pipeline.whatif.forecast import Totals, in_parts, sum_up
 from amqsidecar.pipeline.whatif.policy import HISTORY, DelayPlan
 
 PLAYED: Final = (
@@ -40,7 +40,6 @@ CUT_OFF: Final = "cut off"
 """Messages with which a policy would go on after the last re-send that is played."""
 ALL_MODELS: Final = -1
 
-_PARTS: Final = 2**20
 _NUMBERS_AT_ONCE: Final = 500_000
 """Messages times re-sends in one matrix, of which a dozen are needed: bounds the memory."""
 _KEYS: Final = ["destination", "cause_group", "course"]
@@ -132,18 +131,14 @@ def _columns(usual_at_end: Numbers, count: int) -> Numbers:
 
 
 class _Sums:
-    """Adds up amounts of many messages.
-
-    In whole parts of 2**-20, so that sums are exact, and the same in whatever order and wherever
-    they are made.
-    """
+    """Adds up amounts of many messages; see `forecast.in_parts`."""
 
     def __init__(self) -> None:
         self._sums: dict[tuple[str, str, str | None, int, str, int], float] = defaultdict(float)
 
     def add(self, policy: str, group: GroupKey, model: int, measure: str, amount: float) -> None:
         """Add an amount."""
-        self._sums[policy, *group, model, measure, 0] += round(amount * _PARTS) / _PARTS
+        self._sums[policy, *group, model, measure, 0] += amount
 
     def add_at(
         self,
@@ -156,7 +151,7 @@ class _Sums:
         """Add amounts of a measure, each at its place."""
         is_any = amounts > 0
         places, indexes = np.unique(at[is_any], return_inverse=True)
-        sums = np.bincount(indexes, np.round(amounts[is_any] * _PARTS) / _PARTS, len(places))
+        sums = np.bincount(indexes, in_parts(amounts[is_any]), len(places))
         for place, amount in zip(places.tolist(), sums.tolist(), strict=True):
             self._sums[policy, *group, ALL_MODELS, measure, place] += amount
 
