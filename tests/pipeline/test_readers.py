@@ -75,7 +75,14 @@ import fsspec
 store = fsspec.filesystem("s3")
 store.mkdir("{url}")
 store.put("journal", "{url}/journal", recursive=True)
+store.touch("{url}/table/_SUCCESS")
 """
+DOWNLOAD = """
+import fsspec
+fsspec.filesystem("s3").get("{url}/out", "remote", recursive=True)
+"""
+COMMAND = ("-m", "amqsidecar", "pipeline")
+PLACES = ("local", "remote")
 
 
 @pytest.fixture(scope="module")
@@ -134,20 +141,35 @@ def test_an_object_store_is_read_and_a_delta_table_written(
     ]
 
 
+JOBS: dict[str, tuple[str, ...]] = {
+    "recovery": (),
+    "causes": (),
+    "whatif": ("--policy", "today=policy.yaml"),
+}
+
+
 @pytest.mark.proof
 @pytest.mark.timeout(900)
 @pytest.mark.usefixtures("_journal")
-def test_recovery_reads_a_journal_in_an_object_store(store: dict[str, str], tmp_path: Path) -> None:
-    """It needs `s3fs` only; a table there needs Hadoop's connector, too, and is not tried here."""
-    url = "s3://recovery"
+def test_jobs_read_and_write_an_object_store(store: dict[str, str], tmp_path: Path) -> None:
+    """They need `s3fs` only; a table there needs Hadoop's connector, too, which the error says."""
+    url = "s3://jobs"
     finish(store, "-c", UPLOAD.format(url=url))
-    local = recovered(store, "journal", tmp_path / "local")
-    assert local["messages"].sum() > 0
-    assert recovered(store, f"{url}/journal", tmp_path / "remote").equals(local)
+    (tmp_path / "policy.yaml").write_text("plugins: [{redelivery: {default_entry: {}}}]\n")
+    for job, options in JOBS.items():
+        for events, out in (("journal", "local"), (f"{url}/journal", f"{url}/out")):
+            places = ("--events", events, "--output-folder", f"{out}/{job}")
+            finish(store, *COMMAND, job, *options, *places)
+    finish(store, "-c", DOWNLOAD.format(url=url))
+    names = {one.relative_to("local") for one in Path("local").glob("*/*/part-00000.parquet")}
+    assert {one.parts[0] for one in names} == set(JOBS)
+    for name in names:
+        local, remote = (pandas.read_parquet(place / name) for place in map(Path, PLACES))
+        pandas.testing.assert_frame_equal(remote, local)
 
-
-def recovered(environment: dict[str, str], events: str, out: Path) -> pandas.DataFrame:
-    """Return the summary that `recovery` writes."""
-    recovery = ("-m", "amqsidecar", "pipeline", "recovery", "--events", events)
-    finish(environment, *recovery, "--output-folder", str(out))
-    return pandas.read_parquet(out / "recovery_summary")
+    for job, options in JOBS.items():
+        places = ("--events", f"{url}/table", "--output-folder", "none")
+        command = (sys.executable, *COMMAND, job, *options, *places)
+        done = subprocess.run(command, env=store, capture_output=True, text=True, check=False)
+        assert done.returncode == 78, done.stderr[-3_000:]
+        assert "Spark can't open this table of parquet; it may need a library" in done.stderr

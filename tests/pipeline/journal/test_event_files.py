@@ -157,7 +157,7 @@ def test_a_table_without_its_library_is_an_error(
     spark: SparkSession, tmp_path: Path, folder: str, kind: str
 ) -> None:
     (tmp_path / folder).mkdir()
-    with pytest.raises(ConfigError, match=f"needs the library of {kind}"):
+    with pytest.raises(ConfigError, match=f"this table of {kind}; it may need a library"):
         find_files(spark, str(tmp_path))
 
 

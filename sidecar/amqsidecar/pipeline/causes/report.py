@@ -73,11 +73,7 @@ def write_report(
     what_changed += [
         _change_line(row, markers) for row in recent if row["cause_group"] not in known
     ]
-    report.points(
-        "What changed",
-        _first(what_changed),
-        _unseen_text(most, seen),
-    )
+    report.points("What changed", _first(what_changed), _unseen_text(most, seen))
     report.points(
         "What comes back after re-sends",
         [_return_line(row) for row in most if row["deaths"] > row["messages"]][:MOST_LINES],
@@ -258,9 +254,4 @@ def _point(row: Row, chosen: Sequence[str]) -> dict[str, object]:
     rank = len(chosen) + 1 if is_other else chosen.index(row["name"]) + 1
     text = _OTHERS if is_other else f"{rank}. {row['name']}"
     shown = text if len(text) <= _LABEL_LETTERS else f"{text[: _LABEL_LETTERS - 1]}…"
-    return {
-        "day": epoch_ms(row["day"]),
-        "cause": shown,
-        "rank": rank,
-        "deaths": row["deaths"],
-    }
+    return {"day": epoch_ms(row["day"]), "cause": shown, "rank": rank, "deaths": row["deaths"]}

@@ -472,11 +472,7 @@ def _with_next(rounds: _Rounds) -> tuple[_Rounds, _Numbers, _Flags, _Flags]:
 
 
 def _messages(
-    rounds: _Rounds,
-    message: _Numbers,
-    recovers: _Flags,
-    is_send: _Flags,
-    observed: ObservedStreams,
+    rounds: _Rounds, message: _Numbers, recovers: _Flags, is_send: _Flags, observed: ObservedStreams
 ) -> tuple[_Flags, dict[str, _Numbers]]:
     """Return whether each life's message counts, and what became of these by their last lives.
 

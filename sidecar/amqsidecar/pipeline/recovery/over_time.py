@@ -32,8 +32,7 @@ class Periods(NamedTuple):
 def hourly_resends(rows: pandas.DataFrame) -> pandas.DataFrame:
     """Return `group`, `hour` (from the epoch), `resends` and `recovered`, in order."""
     counted = rows.assign(
-        resends=rows["messages"],
-        recovered=rows["messages"].where(rows["outcome"] == _RECOVERED, 0),
+        resends=rows["messages"], recovered=rows["messages"].where(rows["outcome"] == _RECOVERED, 0)
     )
     return counted.groupby(["group", "hour"])[["resends", "recovered"]].sum().reset_index()
 

@@ -55,9 +55,7 @@ class SidecarSource(DataSource):
         if not self._is_of_a_broker:
             return JournalReader(_journal_options(self.options))
         # Why here: it brings all that speaks with brokers, and journals need none of it.
-        from amqsidecar.pipeline.sources.dead_letters import (  # noqa: PLC0415
-            DeadLetterReader,
-        )
+        from amqsidecar.pipeline.sources.dead_letters import DeadLetterReader  # noqa: PLC0415
 
         return DeadLetterReader(_dead_letter_options(self.options))
 

@@ -91,12 +91,9 @@ def table_at(spark: SparkSession, path: str) -> DataFrame | None:
     """Return the table at a path, with the columns of its folders; None = there is none.
 
     Raises:
-        ConfigError: it has other columns than events.
+        ConfigError: it has other columns than events, or Spark can't open it.
     """
-    if is_table(path):
-        url = folder_of(path)[2]
-        return _checked(spark.read.parquet(url), url)
-    return table_of_library(spark, path)
+    return _opened(spark, "parquet", path) if is_table(path) else table_of_library(spark, path)
 
 
 def is_table(path: str) -> bool:
@@ -106,17 +103,21 @@ def is_table(path: str) -> bool:
 
 
 def table_of_library(spark: SparkSession, path: str) -> DataFrame | None:
-    """Return the table of Delta or Iceberg at a path; None = there is none."""
-    system, root, url = folder_of(path)
-    for folder, kind in _FORMATS.items():
-        if system.exists(f"{root}/{folder}"):
-            try:
-                return _checked(spark.read.format(kind).load(url), url)
-            except Exception as error:
-                reason = str(error).partition("\n")[0]
-                what = f"Spark needs the library of {kind} to read this table (--conf): {reason}"
-                raise ConfigError([Problem(path, what)]) from error
-    return None
+    """Return the table of Delta or Iceberg at a path; None = there is none. Raises `table_at`'s."""
+    system, root, _ = folder_of(path)
+    kinds = [kind for folder, kind in _FORMATS.items() if system.exists(f"{root}/{folder}")]
+    return _opened(spark, kinds[0], path) if kinds else None
+
+
+def _opened(spark: SparkSession, kind: str, path: str) -> DataFrame:
+    url = folder_of(path)[2]
+    try:
+        table = spark.read.format(kind).load(url)
+    except Exception as error:
+        reason = str(error).partition("\n")[0]
+        what = f"Spark can't open this table of {kind}; it may need a library (--conf): {reason}"
+        raise ConfigError([Problem(path, what)]) from error
+    return _checked(table, url)
 
 
 def journal_slices(path: str) -> list[Slice]:

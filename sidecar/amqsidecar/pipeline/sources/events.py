@@ -24,11 +24,7 @@ _DAY_MS = 86_400_000
 
 
 def read_events(
-    spark: SparkSession,
-    path: str,
-    *,
-    since_ms: int | None = None,
-    until_ms: int | None = None,
+    spark: SparkSession, path: str, *, since_ms: int | None = None, until_ms: int | None = None
 ) -> DataFrame:
     """Return the events of a table or a journal, each once, with the columns of `EVENTS`.
 

@@ -16,13 +16,7 @@ from pyarrow import parquet
 
 from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.formats.parquet_pages import unpacking_problem
-from amqsidecar.journal import (
-    ADDED,
-    COLUMNS,
-    segment_file,
-    stream_of,
-    version_problem,
-)
+from amqsidecar.journal import ADDED, COLUMNS, segment_file, stream_of, version_problem
 
 _TRIES: Final = 3
 
