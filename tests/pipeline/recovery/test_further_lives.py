@@ -13,6 +13,7 @@ from amqsidecar.pipeline.recovery.judge import (
     ENDS,
     FIRST_END,
     FIRST_MESSAGE,
+    GIVEN_UP,
     MESSAGE_OUTCOMES,
     MOMENT_STEP,
     NONE,
@@ -52,7 +53,7 @@ lives = st.lists(
     st.builds(
         Life,
         st.integers(0, 3),
-        st.sampled_from(("exhausted", "discarded", "cancelled")),
+        st.sampled_from(GIVEN_UP),
         st.integers(0, 2),
         st.integers(1, 2),
     ),

@@ -1,17 +1,42 @@
-"""What is read from the history of each message, on few events by hand."""
+"""What is read from the history of each message, on few events by hand, and on any lives."""
 
+from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from itertools import cycle
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
+import numpy as np
+import pyarrow
 import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
 from pyspark.sql import Row, SparkSession
 
+from amqsidecar.pipeline.recovery.judge import (
+    FIRST_MESSAGE,
+    NONE,
+    OUTCOMES,
+    ObservedStreams,
+    count_lives,
+)
+from amqsidecar.pipeline.recovery.steps import (
+    COLUMNS,
+    RENEWALS,
+    buckets_of,
+    divided,
+    hashed,
+    text_number,
+)
 from amqsidecar.pipeline.tables import EVENTS
 from amqsidecar.pipeline.whatif.messages import (
     BEGAN_EARLIER,
     KEPT_FOR_A_PERSON,
     read_messages,
 )
+from pipeline.journals import SCHEMA
+from pipeline.recovery.test_further_lives import Life, last_life, lives
 from support.histories.outage_world import write_events
 
 Events = list[dict[str, object]]
@@ -156,3 +181,79 @@ def test_messages_without_evidence_are_left_out_with_their_reason(rows: Mapping[
     assert rows["old"]["left_out"] == BEGAN_EARLIER
     assert rows["parked"]["left_out"] == KEPT_FOR_A_PERSON
     assert rows["twice"]["left_out"] is None
+
+
+def told(name: str, arrived_ms: int, earlier: list[Life], last: Life, acts: list[str]) -> Events:
+    """Return the events of a message's lives; a person's acts between them, in turn of `acts`."""
+    now_ms, acted = arrived_ms, cycle(acts)
+    events = [received(name, now_ms)]
+
+    def add(kind: str, **values: object) -> None:
+        nonlocal now_ms
+        now_ms += 3
+        events.append(event(name, kind, now_ms, **values))
+
+    for life in (*earlier, last):
+        for _ in range(life.acts_before):
+            add(next(acted), destination="queue://a")
+        for count in range(1, life.failures + 1):
+            add("resent", redelivery_count=count, destination="queue://a")
+            add("returned", redelivery_count=count, origin="queue://a")
+        if life.end == "redirected":
+            add("resent", redelivery_count=life.failures + 1, destination="queue://b")
+        elif life.end:
+            add(life.end, origin="queue://a")
+        else:
+            add("resent", redelivery_count=life.failures + 1, destination="queue://a")
+        for _ in range(life.acts_after):
+            add(next(acted), destination="queue://a")
+    return events
+
+
+def by_recovery(events: Events) -> Mapping[str, Counter[tuple[int, str]]]:
+    """Return how many re-sends of each message had which outcome, as `recovery` counts."""
+    observed = ObservedStreams(np.array([text_number("s")]), np.array([END_MS]), HORIZON_MS, NONE)
+    rows = [dict.fromkeys(SCHEMA.names) | one for one in events]
+    batches = pyarrow.Table.from_pylist(rows, SCHEMA).select(COLUMNS).to_batches()
+    *parts, _ = divided(batches, None, None)
+    names = sorted({str(one["redelivery_id"]) for one in events})
+    known = dict(zip(hashed(pyarrow.array(names))[0].tolist(), names, strict=True))
+    found: dict[str, Counter[tuple[int, str]]] = {name: Counter() for name in names}
+    for steps in buckets_of(parts):
+        for number in steps.column("id").unique().to_pylist():
+            of_it = steps.filter(steps.column("id").to_numpy() == number)
+            for row in count_lives(of_it, observed).to_pylist():
+                if row["what"] // 2 < FIRST_MESSAGE and row["messages"]:
+                    outcome = OUTCOMES[row["what"] // 2][1]
+                    found[known[number]][row["attempt"], outcome] += row["messages"]
+    return found
+
+
+Told = tuple[list[Life], Life, list[str]]
+acts = st.lists(st.sampled_from(RENEWALS), min_size=1, max_size=3)
+
+
+# Why no shrinking: each example is a job of Spark.
+@settings(max_examples=3, deadline=None, phases=[Phase.generate])
+@given(st.lists(st.tuples(lives, last_life, acts), min_size=60, max_size=60))
+def test_lives_and_attempts_are_those_of_recovery(spark: SparkSession, stories: list[Told]) -> None:
+    """`recovery` counts the re-sends of all lives: less those of the further ones the same."""
+    history: Events = []
+    further: dict[str, Counter[tuple[int, str]]] = {}
+    for number, (earlier, last, acted) in enumerate(stories):
+        history += told(f"m{number}", 100 * number, earlier, last, acted)
+        of_others = further[f"m{number}"] = Counter()
+        for life in [*earlier, last][1:]:
+            of_others.update((count, "returned") for count in range(1, life.failures + 1))
+            of_others.update([(life.failures + 1, "stayed")] if not life.end else [])
+    with TemporaryDirectory() as name:
+        folder = Path(name) / "events"
+        write_events([tuple(one.get(name) for name in EVENTS.names) for one in history], folder)
+        rows = read_messages(spark.read.parquet(str(folder)), END_MS, HORIZON_MS).collect()
+    found = {f"m{row['arrived_ms'] // 100}": row for row in rows}
+    for name, counts in by_recovery(history).items():
+        tries = Counter(
+            (number, "stayed" if back is None else "returned")
+            for number, back in enumerate(found[name]["back_ms"], 1)
+        )
+        assert tries == counts - further[name], (name, stories[int(name[1:])])

@@ -64,21 +64,19 @@ def _tag(event: type[Event]) -> str:
 
 _KNOWN_TYPES: Final = frozenset(_tag(event) for event in AnyEvent.__args__)
 """Events of other types, of a later version, are counted and otherwise left alone."""
-_DEATHS: Final = (_tag(Received), _tag(Returned))
-_ACTS: Final = tuple(
-    _tag(event)
-    for event in (Resent, DuplicateSuppressed, Exhausted, Discarded, Cancelled, DeadLettered)
-)
-"""What is done with a message that died, in the order of `judge`'s numbers."""
-_RENEWALS: Final = (_tag(Retried), _tag(Redirected), _tag(Restored))
+DEATHS: Final = (_tag(Received), _tag(Returned))
+SENDS: Final = (_tag(Resent), _tag(DuplicateSuppressed))
+ENDS: Final = tuple(_tag(event) for event in (Exhausted, Discarded, Cancelled, DeadLettered))
+"""What is done with a message that died: sends, then ends, in the order of `judge`'s numbers."""
+RENEWALS: Final = (_tag(Retried), _tag(Redirected), _tag(Restored))
 """Acts of persons after which a message that has ended begins a new life."""
 _DEATH, _OTHER = -1, -2
 """In place of the number of an act."""
 _KINDS: Final = {
     **dict.fromkeys(_KNOWN_TYPES, _OTHER),
-    **dict.fromkeys(_DEATHS, _DEATH),
-    **{name: number for number, name in enumerate(_ACTS)},
-    **dict.fromkeys(_RENEWALS, RENEWED),
+    **dict.fromkeys(DEATHS, _DEATH),
+    **{name: number for number, name in enumerate((*SENDS, *ENDS))},
+    **dict.fromkeys(RENEWALS, RENEWED),
     _tag(Explained): NOTED,
     _tag(OutcomeProved): CONSUMED,
 }
@@ -230,10 +228,7 @@ class _TextNumbers:
 
 
 def _read(
-    batch: pyarrow.RecordBatch,
-    numbers: _TextNumbers,
-    since_ms: int | None,
-    until_ms: int | None,
+    batch: pyarrow.RecordBatch, numbers: _TextNumbers, since_ms: int | None, until_ms: int | None
 ) -> tuple[Seen, _Numbers]:
     """Return what was seen, without texts, and steps, the rows of a matrix."""
     texts = {name: _encoded(batch.column(name)) for name in TEXT_COLUMNS}

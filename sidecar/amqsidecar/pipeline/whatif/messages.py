@@ -6,15 +6,12 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 from pyspark.sql.types import LongType
 
+from amqsidecar.pipeline.recovery.steps import DEATHS, ENDS, RENEWALS, SENDS
+
 BEGAN_EARLIER: Final = "began before the history"
 KEPT_FOR_A_PERSON: Final = "was parked or held for a person"
 
-_DEATHS: Final = ("received", "returned")
-_SENDS: Final = ("resent", "duplicate_suppressed")
 _KEPT: Final = ("parked", "held")
-_ENDS: Final = ("exhausted", "discarded", "cancelled")
-_RENEWALS: Final = ("retried", "redirected", "restored")
-"""Acts of persons after which a message that has ended begins a new life."""
 _FIRST: Final = ("origin", "cause_group", "cause", "properties", "persistent", "expired")
 """What the first death says of a message."""
 
@@ -25,7 +22,8 @@ def read_messages(events: DataFrame, until_ms: int | None, horizon_ms: int) -> D
     Counts match a message's n-th death with the n-th re-send after it. So the order in which events
     are read, repeated events and differing clocks make no difference. Of a message that a person
     brought back after its end only the first life counts: the rules ended it. A send to another
-    place than that of the death is no re-send.
+    place than that of the death is no re-send. Lives are those of `recovery`, which keeps neither
+    waits nor texts and counts a message without a row of Spark.
 
     Args:
         events: the history, as `EVENTS`.
@@ -72,18 +70,18 @@ def read_messages(events: DataFrame, until_ms: int | None, horizon_ms: int) -> D
 def _steps(events: DataFrame) -> DataFrame:
     """Return one row per message and death: when it died, how long it had to wait, when it went."""
     at_ms = f.unix_millis("at")
-    is_death, is_send = f.col("type").isin(*_DEATHS), f.col("type").isin(*_SENDS)
+    is_death, is_send = f.col("type").isin(*DEATHS), f.col("type").isin(*SENDS)
     is_first = f.col("type") == "received"
     is_scheduled = f.col("type") == "scheduled"
     count = f.col("redelivery_count")
     is_asked = is_death | is_send | is_scheduled
     of_message = Window.partitionBy("redelivery_id")
-    ended_ms = f.min(f.when(f.col("type").isin(*_ENDS), at_ms)).over(of_message)
-    is_renewal = f.col("type").isin(*_RENEWALS) & (at_ms >= f.col("ended_ms"))
+    ended_ms = f.min(f.when(f.col("type").isin(*ENDS), at_ms)).over(of_message)
+    is_renewal = f.col("type").isin(*RENEWALS) & (at_ms >= f.col("ended_ms"))
     sent_to = f.max(f.when(is_send, f.col("destination")))
     died_at = f.max(f.when(is_death, f.col("origin")))
     return (
-        events.where(is_asked | f.col("type").isin(*_KEPT, *_ENDS, *_RENEWALS))
+        events.where(is_asked | f.col("type").isin(*_KEPT, *ENDS, *RENEWALS))
         # Why: the steps that follow are all by message, so that rows move once.
         .repartition("redelivery_id")
         .withColumn("ended_ms", ended_ms)
