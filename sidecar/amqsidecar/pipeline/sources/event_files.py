@@ -112,12 +112,14 @@ def table_of_library(spark: SparkSession, path: str) -> DataFrame | None:
 def _opened(spark: SparkSession, kind: str, path: str) -> DataFrame:
     url = folder_of(path)[2]
     try:
-        table = spark.read.format(kind).load(url)
+        # Why the check, too: by Spark Connect nothing is opened before.
+        return _checked(spark.read.format(kind).load(url), url)
+    except ConfigError:
+        raise
     except Exception as error:
         reason = str(error).partition("\n")[0]
         what = f"Spark can't open this table of {kind}; it may need a library (--conf): {reason}"
         raise ConfigError([Problem(path, what)]) from error
-    return _checked(table, url)
 
 
 def journal_slices(path: str) -> list[Slice]:
