@@ -527,6 +527,44 @@ def backlog(chance: np.random.Generator, count: int) -> World:
     return World(died, None, fresh)
 
 
+def stale(chance: np.random.Generator, count: int) -> World:
+    """Attempts succeed by chance until the data is too old; then never."""
+    p, expires = chance.uniform(0.3, 0.7), chance.exponential(chance.uniform(5, 60) * MINUTE, count)
+    return World(evenly(chance, count), lambda t: (t.luck < p) & (t.since_ms < expires[t.message]))
+
+
+def two_needs(chance: np.random.Generator, count: int) -> World:
+    """A message waits for two things, one of them common to the messages of ten minutes."""
+    died = evenly(chance, count)
+    own = chance.exponential(chance.uniform(2, 8) * MINUTE, count)
+    slots = chance.exponential(chance.uniform(2, 8) * MINUTE, int(SPAN_MS // (10 * MINUTE)) + 1)
+    ready = np.maximum(own, slots[(died // (10 * MINUTE)).astype(np.int64)])
+    return World(died, lambda t: t.since_ms >= ready[t.message])
+
+
+def breaker(chance: np.random.Generator, count: int) -> World:
+    """After some failures in a row the client refuses everything for a minute or more."""
+    p, most = chance.uniform(0.5, 0.8), int(chance.integers(3, 8))
+    opens = chance.uniform(30, 180) * SECOND
+
+    def fresh() -> Delivered:
+        in_row, open_until = 0, 0.0
+
+        def delivered(at: float, _row: int, number: int, luck: float) -> bool:
+            nonlocal in_row, open_until
+            if at < open_until:
+                return False
+            does = number >= 0 and luck < p
+            in_row = 0 if does else in_row + 1
+            if in_row >= most:
+                in_row, open_until = 0, at + opens
+            return does
+
+        return delivered
+
+    return World(evenly(chance, count), None, fresh)
+
+
 def _named(*processes: Process) -> Mapping[str, Process]:
     return {one.__name__: one for one in processes}
 
@@ -538,11 +576,11 @@ KNOWN: Final = _named(
 """What the models were made for."""
 FOREIGN: Final = _named(
     *(daily, shard, release, quota, batches, rare, nightly, tenants, tokens, rollback),
-    *(overload, warmup, flapping, in_line, stubborn),
+    *(overload, warmup, flapping, in_line, stubborn, hourly_job, same_key),
 )
 """What they were not made for; numbers of the models may be chosen by their first seeds."""
 HELD_BACK: Final = _named(
-    *(by_hand, hourly_job, half_bad, same_key, restarts, backlog),
+    *(by_hand, half_bad, restarts, backlog, stale, two_needs, breaker),
 )
 """Never looked at when the numbers of models are chosen."""
 PROCESSES: Final[Mapping[str, Process]] = {**KNOWN, **FOREIGN, **HELD_BACK}
@@ -635,8 +673,10 @@ def _outages(chance: np.random.Generator, up_ms: float, down_ms: float) -> tuple
 
 
 def _within(chance: np.random.Generator, begins: Numbers, ends: Numbers, count: int) -> Numbers:
-    """Return times within the outages of the span, evenly."""
+    """Return times within the outages of the span, evenly; in all of it where it has none."""
     begins, ends = begins[begins < SPAN_MS], ends[begins < SPAN_MS]
+    if not len(begins):
+        return evenly(chance, count)
     until = np.cumsum(ends - begins)
     at = np.sort(chance.uniform(0, until[-1], count))
     which = np.searchsorted(until, at)

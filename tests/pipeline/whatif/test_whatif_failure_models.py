@@ -1,6 +1,8 @@
 """Failure models find the process that made a history; what they state are probabilities."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,19 +12,21 @@ from hypothesis import strategies as st
 from amqsidecar.pipeline.whatif.attempts import KnownTries, Tries, reach_of
 from amqsidecar.pipeline.whatif.ensemble import Ensemble, dispersion
 from amqsidecar.pipeline.whatif.failure_model import FailureKind, FailureModel
-from amqsidecar.pipeline.whatif.failure_models.chance import (
-    fit_chance,
-    fit_numbers,
-)
+from amqsidecar.pipeline.whatif.failure_models.chance import Place, fit_chance, fit_places
 from amqsidecar.pipeline.whatif.failure_models.destination import fit_load
 from amqsidecar.pipeline.whatif.failure_models.repair import fit_any_repair, fit_weibull_repair
-from amqsidecar.pipeline.whatif.fitting import counted, each
+from amqsidecar.pipeline.whatif.fitting import Counted, counted, each
 from amqsidecar.pipeline.whatif.forecast import Totals, forecast
 from amqsidecar.pipeline.whatif.report import advice_of, doubts_of, share_text
 from bench.hidden_processes import CANDIDATES, LOGGED, run
 from bench.whatif_cases import History, case_of
 
-FITS = (fit_chance, fit_numbers, fit_any_repair, fit_weibull_repair)
+FITS: dict[str, Callable[[Counted], FailureModel]] = {
+    "chance": fit_chance,
+    **{f"by {place}": partial(fit_places, by=place) for place in Place},
+    "any repair": fit_any_repair,
+    "Weibull": fit_weibull_repair,
+}
 
 
 @pytest.fixture(scope="module")
@@ -30,9 +34,9 @@ def chance() -> KnownTries:
     return History.of(run("by_chance", 5, 400, LOGGED, 0)).known
 
 
-@pytest.fixture(scope="module", params=FITS, ids=lambda fit: fit.__name__)
+@pytest.fixture(scope="module", params=FITS)
 def model(request: pytest.FixtureRequest, chance: KnownTries) -> FailureModel:
-    fitted: FailureModel = request.param(counted(chance))
+    fitted: FailureModel = FITS[request.param](counted(chance))
     return fitted
 
 
@@ -246,6 +250,20 @@ def test_a_history_that_no_model_explains_is_flagged() -> None:
 def test_what_depends_on_the_number_may_depend_on_time() -> None:
     """One policy can't tell: a quicker one may recover as many, or next to none."""
     assert all(case_of("stubborn", 1, 1_500, policy).covers for policy in CANDIDATES)
+
+
+@pytest.mark.parametrize(
+    ("process", "seed", "policy"),
+    [("same_key", 7, "quick"), ("overload", 4, "steady"), ("stale", 0, "slow")],
+)
+def test_what_one_history_cant_tell_makes_a_wide_interval(
+    process: str, seed: int, policy: str
+) -> None:
+    """The wait or the number; outages or the own load; bad luck or age. Each was 10 points off."""
+    case = case_of(process, seed, 1_500, policy)
+
+    assert case.covers
+    assert case.models[1] - case.models[0] > 0.25
 
 
 def test_shares_are_percents() -> None:

@@ -142,6 +142,11 @@ class Reach:
     number: int
     load: float
 
+    def is_too_early(self, planned: Tries) -> Mask:
+        """Tell which re-sends come before any of history, and no later one shows what it would."""
+        is_early = (planned.at_ms < self.first_ms) | ~planned.is_made
+        return np.logical_and.accumulate(is_early[:, ::-1], axis=1)[:, ::-1]
+
 
 MOST_REACHED: Final = 20
 """History reaches a point where at least this number of re-sends lie at or beyond it."""

@@ -8,12 +8,14 @@ or of one message, and success by attempt.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import le
 from typing import Final
 
 import numpy as np
 
 from amqsidecar.pipeline.whatif.attempts import (
+    MOST_REACHED,
     Indexes,
     KnownTries,
     Mask,
@@ -23,7 +25,7 @@ from amqsidecar.pipeline.whatif.attempts import (
 )
 from amqsidecar.pipeline.whatif.curve import Numbers
 from amqsidecar.pipeline.whatif.failure_model import FailureKind, FailureModel
-from amqsidecar.pipeline.whatif.failure_models.chance import fit_chance, fit_numbers
+from amqsidecar.pipeline.whatif.failure_models.chance import Place, fit_chance, fit_places
 from amqsidecar.pipeline.whatif.failure_models.destination import (
     fit_load,
     fit_outage,
@@ -40,21 +42,25 @@ from amqsidecar.pipeline.whatif.fitting import Counted, counted, each
 
 _BY_THEMSELVES: Final[Mapping[str, Callable[[Counted], FailureModel]]] = {
     "chance": fit_chance,
-    "chance by number": fit_numbers,
+    **{f"chance by {place}": partial(fit_places, by=place) for place in Place},
     "repair, Weibull": fit_weibull_repair,
     "repair, any time": fit_any_repair,
 }
-_OUTAGE, _LOAD = "outage", "load"
+_OUTAGE, _LOAD, _STALE = "outage", "load", "chance by time"
 _PRIOR: Final[Mapping[str, float]] = {
     "chance": 1.0,
     "repair, Weibull": 1.0,
-    "chance by number": 0.05,
+    **{f"chance by {place}": 0.025 for place in Place},
     "repair, any time": 0.05,
     _OUTAGE: 0.5,
     _LOAD: 0.5,
 }
 """What models weigh that explain a history equally well: those with fewer parameters more."""
 
+_UNTOLD: Final = 0.25
+"""Weight of a rival that the history can't tell from the likeliest, beside that."""
+_POISON: Final = 0.05
+"""Later re-sends that succeed less than this, beside first ones, are of poison."""
 LEAST_WEIGHT: Final = 0.01
 """Models with less are left out of a forecast."""
 _DECISIVE_MESSAGES: Final = 300.0
@@ -64,9 +70,11 @@ _DOUBT: Final = 0.04
 """No model is quite true. `make bench-whatif` checks whether the intervals hold with this."""
 SCALES_MS: Final = (30_000, 600_000, 3_600_000, 21_600_000, 86_400_000)
 """Periods in which failures may come together."""
-_MOST_SWINGS: Final = (0.2, 0.07, 0.07, 0.07, 0.07, 0.06)
+_MOST_SWINGS: Final = (0.2, 0.07, 0.035, 0.035, 0.07, 0.06)
 """By scale. Why more in 30 s: there a model misses when exactly an outage begins and ends."""
 _MOST_MISFIT: Final = 0.05
+_SURE_DISTANCE: Final = 3.0
+"""Standard deviations of a share."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +90,8 @@ class Evidence:
         left_over: how far the success rate swings between periods beside what the models say of
             each re-send, by `SCALES_MS`, and last between messages: a standard deviation; 0 = no
             more than by chance.
-        misfit: mean distance between the models' success by attempt and that of history.
+        misfit: mean distance between the models' success by attempt and that of history, or the
+            largest of one attempt beyond what chance makes likely.
     """
 
     messages: int
@@ -139,11 +148,7 @@ class Ensemble:
 
 
 def fit_ensemble(
-    known: KnownTries,
-    died_ms: Numbers,
-    is_first: Mask,
-    windows: WindowCounts,
-    messages: int,
+    known: KnownTries, died_ms: Numbers, is_first: Mask, windows: WindowCounts, messages: int
 ) -> Ensemble:
     """Return the models of the messages of a destination and cause group, weighted.
 
@@ -181,6 +186,7 @@ def fit_ensemble(
         [_PRIOR[name] * np.exp((likely[name] - likely[names[0]]) / scale) for name in names]
     )
     weights = np.where(weights / weights.sum() >= LEAST_WEIGHT, weights, 0.0)
+    weights = _with_rival(weights, names, known, is_shared)
     weights /= weights.sum()
     kept = sorted(np.flatnonzero(weights).tolist(), key=lambda at: -weights[at])
     shown = tuple(float(weights[at]) for at in kept)
@@ -191,7 +197,10 @@ def fit_ensemble(
     tried = known.is_known.sum(axis=0)
     is_told = tried > 0
     expected = np.where(known.is_known, foretold, 0.0).sum(axis=0) / np.maximum(tried, 1)
-    misfit = (np.abs(expected - shares[0]) * tried).sum() / max(1, tried.sum())
+    distance = np.abs(expected - shares[0])
+    by_chance_too = _SURE_DISTANCE * np.sqrt(expected * (1 - expected) / np.maximum(tried, 1))
+    largest = np.where(tried >= MOST_REACHED, distance - by_chance_too, 0.0).max(initial=0.0)
+    misfit = max((distance * tried).sum() / max(1, tried.sum()), largest)
     return Ensemble(
         models=[whole[names[at]] for at in kept],
         weights=shown,
@@ -296,6 +305,25 @@ def dispersion(known: KnownTries, rates: Numbers, period: Indexes) -> Dispersion
         swing=float(np.sqrt(max(0.0, crossed.sum() / pairs))),
         is_sure=bool(crossed.sum() > _SURE * np.sqrt((2 * expected**2).sum())),
     )
+
+
+def _with_rival(
+    weights: Numbers, names: Sequence[str], known: KnownTries, is_shared: bool
+) -> Numbers:
+    """Return weights of models, with some for what a history can't tell from the likeliest.
+
+    That is where re-sends after the first one succeed less often. If they fail together, they may
+    keep their destination down. Else messages may grow too old; if none succeeds, it is poison.
+    """
+    tried, won = (one.sum(axis=0) for one in (known.is_known, known.has_succeeded))
+    first, later = (won[one].sum() / max(1, tried[one].sum()) for one in (slice(1), slice(1, None)))
+    is_worse = later < first - _SURE * np.sqrt(first * (1 - first) / max(1, tried[:1].sum()))
+    if not is_worse or (not is_shared and later <= _POISON * first):
+        return weights
+    rival = names.index(_LOAD if is_shared else _STALE)
+    against = weights[names.index(_OUTAGE)] if is_shared else weights.sum() - weights[rival]
+    added = np.where(np.arange(len(names)) == rival, _UNTOLD * against, 0.0)
+    return np.maximum(weights, added)
 
 
 def success_by_attempt(known: KnownTries) -> Numbers:

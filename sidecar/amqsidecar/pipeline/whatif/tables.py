@@ -15,14 +15,9 @@ from amqsidecar.pipeline.whatif.attempts import GroupKey, Usual
 from amqsidecar.pipeline.whatif.curve import EDGES_MS
 from amqsidecar.pipeline.whatif.ensemble import Ensemble
 from amqsidecar.pipeline.whatif.failure_model import FailureKind
-from amqsidecar.pipeline.whatif.forecast import Interval, PolicyForecast, forecast
+from amqsidecar.pipeline.whatif.forecast import PolicyForecast, forecast
 from amqsidecar.pipeline.whatif.policy import HISTORY, PROPOSAL
-from amqsidecar.pipeline.whatif.replay import (
-    ALL_MODELS,
-    CUT_OFF,
-    RECOVERED_AT,
-    totals_of,
-)
+from amqsidecar.pipeline.whatif.replay import ALL_MODELS, CUT_OFF, RECOVERED_AT, totals_of
 from amqsidecar.pipeline.whatif.search import (
     Grid,
     Rule,
@@ -168,29 +163,19 @@ def _summary(
     }
 
 
-def _columns(result: PolicyForecast) -> dict[str, float | int | None]:
-    columns: dict[str, float | int | None] = {}
-    for name, one in (
-        ("recovered", result.recovered),
-        ("resends", result.resends),
-    ):
-        columns |= _bounds(name, one)
-    lower, upper = (columns[f"recovered_{side}"] for side in ("lower", "upper"))
+def _columns(result: PolicyForecast) -> dict[str, Any]:
+    columns: dict[str, Any] = {}
+    for name, one in (("recovered", result.recovered), ("resends", result.resends)):
+        columns |= {
+            # Why the small difference: the sum of many parts may be a hair less than the whole.
+            f"{name}_lower": math.floor(one.lower + 1e-3),
+            name: None if math.isnan(one.likely) else one.likely,
+            f"{name}_upper": math.ceil(one.upper - 1e-3),
+        }
+    shares = {side: columns[f"recovered{side}"] for side in ("_lower", "", "_upper")}
     return columns | {
-        "share_lower": (lower or 0) / result.messages,
-        "share": None if math.isnan(result.recovered.likely) else (
-            result.recovered.likely / result.messages
-        ),
-        "share_upper": (upper or 0) / result.messages,
-    }  # fmt: skip
-
-
-def _bounds(name: str, one: Interval) -> dict[str, float | int | None]:
-    return {
-        # Why the small difference: the sum of many parts may be a hair less than the whole.
-        f"{name}_lower": math.floor(one.lower + 1e-3),
-        name: None if math.isnan(one.likely) else one.likely,
-        f"{name}_upper": math.ceil(one.upper - 1e-3),
+        f"share{side}": None if value is None else value / result.messages
+        for side, value in shares.items()
     }
 
 

@@ -45,12 +45,7 @@ from amqsidecar.pipeline.whatif.policy import (
 from amqsidecar.pipeline.whatif.replay import Replay, replay
 from amqsidecar.pipeline.whatif.report import proposal_line, write_report
 from amqsidecar.pipeline.whatif.search import Rule, make_grid, policy_load
-from amqsidecar.pipeline.whatif.tables import (
-    by_destination,
-    evidence_rows,
-    judge,
-    propose,
-)
+from amqsidecar.pipeline.whatif.tables import by_destination, evidence_rows, judge, propose
 from amqsidecar.plugin import Plugin
 from amqsidecar.plugin_loader import load_plugins
 from amqsidecar.policy_source.load import compile_policy
@@ -143,8 +138,7 @@ def run_whatif(spark: SparkSession, options: WhatifOptions) -> dict[str, object]
         "evidence": evidence,
     }
     write_file(
-        f"{options.output_folder}/{_JSON}",
-        json.dumps(document, indent=1, sort_keys=True).encode(),
+        f"{options.output_folder}/{_JSON}", json.dumps(document, indent=1, sort_keys=True).encode()
     )
     counts = {
         row["left_out"]: row["count"] for row in messages.groupBy("left_out").count().collect()
@@ -227,10 +221,7 @@ def _proposal(
 
 
 def _write_proposal(
-    folder: str,
-    base: Candidate,
-    rows: Sequence[Mapping[str, Any]],
-    plugins: Mapping[str, Plugin],
+    folder: str, base: Candidate, rows: Sequence[Mapping[str, Any]], plugins: Mapping[str, Plugin]
 ) -> None:
     """Write the proposal as a policy and as Helm values, each with its numbers and its doubt.
 

@@ -43,8 +43,7 @@ class WindowRate:
         return np.clip(self.rates[tries.window] * self.factor, 1e-4, 0.995)
 
     def is_beyond(self, planned: Tries, reach: Reach) -> Mask:
-        del reach
-        return np.asarray(~self.is_tried[planned.window])
+        return ~self.is_tried[planned.window] | reach.is_too_early(planned)
 
 
 def fit_outage(history: Counted, rates: Numbers, is_tried: Mask) -> Draws:
@@ -69,11 +68,7 @@ class LoadRate:
 
     def of(self, tries: Tries) -> Numbers:
         """Return the probability of each attempt."""
-        return self.at(tries.load)
-
-    def at(self, load: Numbers) -> Numbers:
-        """Return the rate at each load."""
-        return 1 / (1 + (np.maximum(load, 1.0) / self.bears) ** self.power)
+        return 1 / (1 + (np.maximum(tries.load, 1.0) / self.bears) ** self.power)
 
     def is_beyond(self, planned: Tries, reach: Reach) -> Mask:
         return planned.load > reach.load

@@ -54,13 +54,8 @@ class Repair:
         return 1 - np.maximum.accumulate(done, axis=1)
 
     def is_beyond(self, planned: Tries, reach: Reach) -> Mask:
-        """See `FailureModel`.
-
-        A re-send before the first of history shows nothing, unless a later one shows it.
-        """
-        is_early = (planned.at_ms < reach.first_ms) | ~planned.is_made
-        is_only_early = np.logical_and.accumulate(is_early[:, ::-1], axis=1)[:, ::-1]
-        return planned.is_made & ((planned.at_ms > reach.at_ms) | is_only_early)
+        """See `FailureModel`."""
+        return planned.is_made & ((planned.at_ms > reach.at_ms) | reach.is_too_early(planned))
 
 
 def _finite(at_ms: Numbers) -> Numbers:
