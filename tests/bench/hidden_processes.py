@@ -576,11 +576,11 @@ KNOWN: Final = _named(
 """What the models were made for."""
 FOREIGN: Final = _named(
     *(daily, shard, release, quota, batches, rare, nightly, tenants, tokens, rollback),
-    *(overload, warmup, flapping, in_line, stubborn, hourly_job, same_key),
+    *(overload, warmup, flapping, in_line, stubborn, hourly_job, same_key, stale),
 )
 """What they were not made for; numbers of the models may be chosen by their first seeds."""
 HELD_BACK: Final = _named(
-    *(by_hand, half_bad, restarts, backlog, stale, two_needs, breaker),
+    *(by_hand, half_bad, restarts, backlog, two_needs, breaker),
 )
 """Never looked at when the numbers of models are chosen."""
 PROCESSES: Final[Mapping[str, Process]] = {**KNOWN, **FOREIGN, **HELD_BACK}
