@@ -124,9 +124,7 @@ def _dead_letter_options(options: Mapping[str, str]) -> "DeadLetterOptions":
     Raises:
         ConfigError: one is unknown, or has no such value; no password is in the message.
     """
-    from amqsidecar.pipeline.sources.dead_letters import (  # noqa: PLC0415 - see reader
-        DeadLetterOptions,
-    )
+    from amqsidecar.pipeline.sources.dead_letters import DeadLetterOptions  # noqa: PLC0415
 
     problems = _unknown(options, _DEAD_LETTER_OPTIONS)
     queues = _list(options.get("queue", ""))
