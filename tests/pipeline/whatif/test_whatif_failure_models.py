@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from amqsidecar.pipeline.whatif.attempts import KnownTries, Tries, reach_of
 from amqsidecar.pipeline.whatif.ensemble import Ensemble, dispersion
 from amqsidecar.pipeline.whatif.failure_model import FailureKind, FailureModel
-from amqsidecar.pipeline.whatif.failure_models.chance import Place, fit_chance, fit_places
+from amqsidecar.pipeline.whatif.failure_models.chance import RateBy, fit_chance, fit_places
 from amqsidecar.pipeline.whatif.failure_models.destination import fit_load
 from amqsidecar.pipeline.whatif.failure_models.repair import fit_any_repair, fit_weibull_repair
 from amqsidecar.pipeline.whatif.fitting import Counted, counted, each
@@ -23,7 +23,7 @@ from bench.whatif_cases import History, case_of
 
 FITS: dict[str, Callable[[Counted], FailureModel]] = {
     "chance": fit_chance,
-    **{f"by {place}": partial(fit_places, by=place) for place in Place},
+    **{f"by {place}": partial(fit_places, by=place) for place in RateBy},
     "any repair": fit_any_repair,
     "Weibull": fit_weibull_repair,
 }

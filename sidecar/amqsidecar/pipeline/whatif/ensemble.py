@@ -25,7 +25,7 @@ from amqsidecar.pipeline.whatif.attempts import (
 )
 from amqsidecar.pipeline.whatif.curve import Numbers
 from amqsidecar.pipeline.whatif.failure_model import FailureKind, FailureModel
-from amqsidecar.pipeline.whatif.failure_models.chance import Place, fit_chance, fit_places
+from amqsidecar.pipeline.whatif.failure_models.chance import RateBy, fit_chance, fit_places
 from amqsidecar.pipeline.whatif.failure_models.destination import (
     fit_load,
     fit_outage,
@@ -42,7 +42,7 @@ from amqsidecar.pipeline.whatif.fitting import Counted, counted, each
 
 _BY_THEMSELVES: Final[Mapping[str, Callable[[Counted], FailureModel]]] = {
     "chance": fit_chance,
-    **{f"chance by {place}": partial(fit_places, by=place) for place in Place},
+    **{f"chance by {place}": partial(fit_places, by=place) for place in RateBy},
     "repair, Weibull": fit_weibull_repair,
     "repair, any time": fit_any_repair,
 }
@@ -50,7 +50,7 @@ _OUTAGE, _LOAD, _STALE = "outage", "load", "chance by time"
 _PRIOR: Final[Mapping[str, float]] = {
     "chance": 1.0,
     "repair, Weibull": 1.0,
-    **{f"chance by {place}": 0.025 for place in Place},
+    **{f"chance by {place}": 0.025 for place in RateBy},
     "repair, any time": 0.05,
     _OUTAGE: 0.5,
     _LOAD: 0.5,

@@ -42,7 +42,7 @@ class ChanceRate:
         return is_quick | (np.arange(planned.at_ms.shape[1]) >= _FURTHER * reach.number)
 
 
-class Place(StrEnum):
+class RateBy(StrEnum):
     """What the rate of an attempt may depend on; times count in octaves.
 
     Why all: under one policy number, wait and time of an attempt say the same.
@@ -54,16 +54,16 @@ class Place(StrEnum):
 
     def of(self, tries: Tries) -> Numbers:
         """Return the place of each attempt."""
-        if self is Place.NUMBER:
+        if self is RateBy.NUMBER:
             return np.broadcast_to(np.arange(tries.at_ms.shape[1], dtype=float), tries.at_ms.shape)
-        return np.log2(np.maximum(tries.waited_ms if self is Place.WAIT else tries.at_ms, 1.0))
+        return np.log2(np.maximum(tries.waited_ms if self is RateBy.WAIT else tries.at_ms, 1.0))
 
 
 @dataclass(frozen=True)
 class PlaceRate:
     """The rate of each attempt by its place, whatever else."""
 
-    by: Place
+    by: RateBy
     places: Numbers
     rates: Numbers
 
@@ -73,13 +73,13 @@ class PlaceRate:
 
     def is_beyond(self, planned: Tries, reach: Reach) -> Mask:
         places = self.by.of(planned)
-        if self.by is Place.NUMBER:
+        if self.by is RateBy.NUMBER:
             return np.asarray(places >= reach.number)
-        is_early = self.by is Place.WAIT and planned.waited_ms < reach.least_wait_ms
+        is_early = self.by is RateBy.WAIT and planned.waited_ms < reach.least_wait_ms
         return np.asarray((places > self.places[-1] + 1) | is_early)
 
 
-def fit_places(history: Counted, *, by: Place) -> Draws:
+def fit_places(history: Counted, *, by: RateBy) -> Draws:
     """Return the likeliest model by this place."""
     known = history.known
     is_known, counts = known.is_known, history.counts[:, None] * known.is_known
