@@ -1,18 +1,20 @@
-"""Metrics and health of a command without a schedule; no log-in needed."""
+"""Only metrics and health, for a command without a console; no log-in needed."""
 
 from collections.abc import Callable
 
+from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import Route
+from starlette.types import ASGIApp
 
 
 def make_probes(
     render_metrics: Callable[[str], tuple[bytes, str]],
     problem: Callable[[], str],
     warning: Callable[[], str],
-) -> list[BaseRoute]:
-    """Return their routes.
+) -> ASGIApp:
+    """Return the application.
 
     Args:
         render_metrics: returns a response to a scrape for an `Accept` header, and its kind.
@@ -32,4 +34,6 @@ def make_probes(
         said = found or "; ".join(filter(None, ("ok", warning())))
         return PlainTextResponse(f"{said}\n", 503 if found else 200)
 
-    return [Route("/metrics", metrics), Route("/healthz", healthz), Route("/readyz", readyz)]
+    return Starlette(
+        routes=[Route("/metrics", metrics), Route("/healthz", healthz), Route("/readyz", readyz)]
+    )

@@ -9,12 +9,14 @@ from proton import Message
 
 from amqsidecar.broker import Delivery, Link
 from amqsidecar.brokers.amqp_artemis.link import AmqpArtemisLink
+from amqsidecar.brokers.amqp_artemis.look import AmqpArtemisSettings
 from amqsidecar.brokers.amqp_artemis.take import AmqpArtemisTake
-from amqsidecar.brokers.artemis.link_settings import ArtemisLinkSettings
 from amqsidecar.brokers.artemis_pair.take import PairTake
 from amqsidecar.brokers.core_artemis.link import CoreArtemisLink
+from amqsidecar.brokers.core_artemis.look import CoreArtemisSettings
 from amqsidecar.brokers.core_artemis.take import CoreArtemisTake
 from amqsidecar.brokers.stomp_artemis.link import StompArtemisLink
+from amqsidecar.brokers.stomp_artemis.management import StompArtemisSettings
 from amqsidecar.brokers.stomp_artemis.take import StompArtemisTake
 from amqsidecar.clock import SystemClock
 from amqsidecar.model.destination import Destination
@@ -154,18 +156,18 @@ class Origins:
         instance = self.prefix
         if self.wire == "amqp":
             return AmqpArtemisLink(
-                ArtemisLinkSettings(
+                AmqpArtemisSettings(
                     endpoint, clock=clock, instance=instance, allowed_effects=allowed
                 )
             )
         if self.wire == "core":
             return CoreArtemisLink(
-                ArtemisLinkSettings(
+                CoreArtemisSettings(
                     endpoint, clock=clock, instance=instance, allowed_effects=allowed
                 )
             )
         return StompArtemisLink(
-            ArtemisLinkSettings(endpoint, clock=clock, instance=instance, allowed_effects=allowed)
+            StompArtemisSettings(endpoint, clock=clock, instance=instance, allowed_effects=allowed)
         )
 
     @contextmanager

@@ -12,13 +12,12 @@
 from collections.abc import Sequence
 
 from amqsidecar.broker import Delivery, IntakeQueue
-from amqsidecar.brokers.artemis.link_settings import ArtemisLinkSettings
 from amqsidecar.brokers.artemis.management import ArtemisQuestions
 from amqsidecar.brokers.connection.message_sizes import TAKEN_BYTES_MAX
 from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection, call, error_text
 from amqsidecar.brokers.stomp_artemis.accepted_before import Suspects
 from amqsidecar.brokers.stomp_artemis.core_messages import StompCoreFetcher
-from amqsidecar.brokers.stomp_artemis.management import connect
+from amqsidecar.brokers.stomp_artemis.management import StompArtemisSettings
 from amqsidecar.brokers.stomp_artemis.selection import ORIGINAL, ListedMessage
 from amqsidecar.brokers.stomp_artemis.subscriptions import (
     ArtemisSubscription,
@@ -52,7 +51,7 @@ class StompArtemisIntake:
     def __init__(
         self,
         connection: StompConnection,
-        settings: ArtemisLinkSettings,
+        settings: StompArtemisSettings,
         management: ArtemisQuestions,
     ) -> None:
         self._connection = connection
@@ -86,7 +85,7 @@ class StompArtemisIntake:
         self._connection.flush()
 
     def _try(self, queue: IntakeQueue) -> None:
-        trial = connect(self._settings)
+        trial = self._settings.connect()
         try:
             call(trial, "SUBSCRIBE", self._subscriptions.headers(queue, "trial", "1 = 0"))
             trial.send("UNSUBSCRIBE", [(b"id", b"trial")])

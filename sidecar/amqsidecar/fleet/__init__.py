@@ -1,1 +1,0 @@
-"""`amqsidecar fleet`: one console over many sidecars, a client of their public API."""
