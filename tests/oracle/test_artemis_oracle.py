@@ -366,7 +366,7 @@ def _is_read_otherwise(one: Generated) -> bool:
     Artemis 2.44 builds a regular expression of the delimiter `$` without quoting it, so that it
     matches next to nothing; later releases quote it.
     """
-    is_oldest = versions.oldest("artemis").version == versions.ARTEMIS
+    is_oldest = versions.usual("artemis").version == versions.ARTEMIS
     return not is_oldest and "<delimiter>$" in one.path.read_text(encoding="utf-8")
 
 

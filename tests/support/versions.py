@@ -1,6 +1,6 @@
 """The brokers that tests run against: one row a release.
 
-A test names a family; the oldest release of a family is what it gets. An environment variable
+A test names a family; the first release of a family is what it gets. An environment variable
 chooses another one: `TEST_ARTEMIS=2.57.0`, `TEST_CLASSIC_5=5.19.1`, `TEST_CLASSIC_6=6.3.2`.
 `make versions` runs the same tests on each release.
 """
@@ -39,7 +39,7 @@ class Release(NamedTuple):
         return f"{'Artemis' if self.family == 'artemis' else 'Classic'} {self.version}"
 
 
-def _classic(version: str, others: str, spring: str, *wires: str) -> Sequence[str]:
+def _classic(version: str, others: str, spring: str, /, *wires: str, **older: str) -> Sequence[str]:
     """Return the libraries of a Classic broker.
 
     Args:
@@ -47,11 +47,12 @@ def _classic(version: str, others: str, spring: str, *wires: str) -> Sequence[st
         others: version of the modules beside them, where the broker's own can't be had.
         spring: version of Spring.
         wires: further modules.
+        older: by module its version, where that of `others` can't be had.
     """
     modules = ("jaas", "kahadb-store", "openwire-legacy", "spring", *wires)
+    versions = dict.fromkeys(("broker", "client"), version) | dict.fromkeys(modules, others)
     return (
-        *(f"org.apache.activemq:activemq-{module}:{version}" for module in ("broker", "client")),
-        *(f"org.apache.activemq:activemq-{module}:{others}" for module in modules),
+        *(f"org.apache.activemq:activemq-{one}:{at}" for one, at in (versions | older).items()),
         f"org.springframework:spring-context:{spring}",
         "commons-logging:commons-logging:1.3.5",
         *_LOGGING,
@@ -74,7 +75,7 @@ RELEASES: Final = (
     Release(
         "classic_5", "5.19.1", _classic("5.19.1", "5.19.1", "5.3.39", "amqp"), ("openwire", "amqp")
     ),
-    # Why with older modules, and no 6.2.x: those beside the broker and its OpenWire can't be had.
+    # Why with older modules: those beside the broker and its OpenWire can't be had.
     Release(
         "classic_5", "5.19.7", _classic("5.19.7", "5.19.1", "5.3.39", "amqp"), ("openwire", "amqp")
     ),
@@ -82,6 +83,19 @@ RELEASES: Final = (
         "classic_6",
         "6.3.1",
         _classic("6.3.1", "6.3.1", "7.0.8", "stomp", "amqp", "console"),
+        _CLASSIC_WIRES,
+    ),
+    # Why 6.2.7: of what is newer only the client can be had.
+    Release(
+        "classic_6",
+        "6.2.7",
+        _classic(
+            *("6.2.7", "6.2.7", "6.2.18", "stomp", "amqp", "console"),
+            jaas="6.1.8",
+            spring="6.2.4",
+            amqp="6.2.2",
+            console="6.2.4",
+        ),
         _CLASSIC_WIRES,
     ),
     Release(
@@ -101,7 +115,7 @@ RELEASES: Final = (
     # Why without AMQP: of 2.57.0 only the server and the STOMP module can be had.
     Release("artemis", "2.57.0", _artemis("2.57.0", "stomp-protocol"), ("core", "stomp")),
 )
-"""In order of age within a family."""
+"""The first of a family is what tests get, the last its newest."""
 
 
 def release(family: str, version: str) -> Release:
@@ -118,8 +132,8 @@ def release(family: str, version: str) -> Release:
     raise ValueError(f"{family} {version} is not in support/versions.py: take one of {names}")
 
 
-def oldest(family: str) -> Release:
-    """Return the oldest release of a family."""
+def usual(family: str) -> Release:
+    """Return the release of a family that tests get."""
     return next(one for one in RELEASES if one.family == family)
 
 
@@ -138,14 +152,14 @@ def classic(version: str) -> Release:
 
 
 def _tested(family: str) -> Release:
-    """Return what the environment chooses; without a choice the family's oldest release."""
-    return release(family, os.environ.get(f"TEST_{family.upper()}", oldest(family).version))
+    """Return what the environment chooses; without a choice the family's first release."""
+    return release(family, os.environ.get(f"TEST_{family.upper()}", usual(family).version))
 
 
 TESTED: Final = {family: _tested(family) for family in ("classic_5", "classic_6", "artemis")}
 """The release of each family that this run tests."""
 NEWEST: Final = (newest("classic_6", "openwire"), newest("artemis", "amqp"))
-"""What some tests of `make test` run on, so that it meets the oldest and the newest releases."""
+"""What some tests of `make test` run on, so that it meets the usual and the newest releases."""
 CLASSIC_5: Final = TESTED["classic_5"].version
 CLASSIC_6: Final = TESTED["classic_6"].version
 ARTEMIS: Final = TESTED["artemis"].version

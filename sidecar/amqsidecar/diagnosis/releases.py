@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from amqsidecar.broker import BrokerDescription, BrokerKind
 
 TESTED: Final = {
-    BrokerKind.CLASSIC: ("5.18.3", "5.19.1", "5.19.7", "6.3.1", "6.3.2"),
+    BrokerKind.CLASSIC: ("5.18.3", "5.19.1", "5.19.7", "6.2.7", "6.3.1", "6.3.2"),
     BrokerKind.ARTEMIS: ("2.44.0", "2.55.0", "2.57.0"),
 }
 """Releases that the sidecar's own tests run against, in order of age."""

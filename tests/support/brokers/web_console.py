@@ -41,7 +41,7 @@ class ConsoleBroker(ClassicBroker):
         self._edits = edits or {}
         flags = (f"-Djetty.port={self.console_port}", "-Djetty.host=127.0.0.1")
         super().__init__(
-            versions.oldest("classic_5").version,
+            versions.usual("classic_5").version,
             jvm_flags=(*QUICK_START, *flags),
             # Why behind: its web applications look for a broker that runs; hardened files name it.
             activemq_xml=classic_xml(beans=_PROPERTIES, **options)
