@@ -18,9 +18,13 @@ from support.machine.applications import (
     Application,
     camel,
     node,
+    php,
     python,
     quarkus,
+    quarkus_jms,
     spring,
+    spring_managed,
+    wildfly,
 )
 from support.sidecar.listener import ListenerProcess, copy_keys
 from support.sidecar.policy import write_policy
@@ -140,6 +144,42 @@ def test_spring_boot_on_artemis(artemis: ArtemisBroker, unique: str, tmp_path: P
     assert returns(artemis, unique, command, tmp_path) == 10
 
 
+@pytest.mark.parametrize("how", ["jms", "jta", "flow"])
+@pytest.mark.parametrize(("parameters", "failures"), [("", 7), (f"?{AT_ONCE}", 1)])
+def test_spring_with_a_transaction_manager_and_spring_integration_on_classic(
+    classic: ClassicBroker, unique: str, tmp_path: Path, how: str, parameters: str, failures: int
+) -> None:
+    """By JmsTransactionManager, by Narayana's XA, and as Spring Integration's adapter has it."""
+    url = f"{classic.jms_url('openwire')}{parameters}"
+    command = spring_managed("openwire", url, unique, how)
+    assert returns(classic, unique, command, tmp_path) == failures
+
+
+@pytest.mark.parametrize("how", ["jms", "jta", "flow"])
+def test_spring_with_a_transaction_manager_and_spring_integration_on_artemis(
+    artemis: ArtemisBroker, unique: str, tmp_path: Path, how: str
+) -> None:
+    command = spring_managed("core", artemis.jms_url("core"), unique, how)
+    assert returns(artemis, unique, command, tmp_path) == 10
+
+
+@pytest.mark.parametrize("how", ["cached", "channel"])
+def test_spring_loses_what_fails_in_a_cached_consumer_or_goes_to_an_error_channel(
+    classic: ClassicBroker, unique: str, tmp_path: Path, how: str
+) -> None:
+    """A cached consumer's session is not the transaction's; the channel's handler succeeds."""
+    url = f"{classic.jms_url('openwire')}?{AT_ONCE}"
+    assert is_lost(classic, unique, spring_managed("openwire", url, unique, how), tmp_path)
+
+
+def test_a_message_driven_bean_of_wildfly_on_artemis(
+    artemis: ArtemisBroker, unique: str, tmp_path: Path
+) -> None:
+    """The container's XA transaction is rolled back; the broker counts."""
+    command = wildfly(tmp_path, artemis.ports["PORT"], unique)
+    assert returns(artemis, unique, command, tmp_path) == 10
+
+
 def test_camel_loses_what_fails_unless_it_is_transacted(
     classic: ClassicBroker, unique: str, tmp_path: Path
 ) -> None:
@@ -198,6 +238,44 @@ def test_quarkus_stops_reading_by_default_and_leaves_the_message_in_its_queue(
         application.wait_for("failed")
         eventually(lambda: len(peer.browse(unique)) == 1, what="the message is there again")
         assert application.said("failed") == 1
+
+
+REJECTED = "jms.redeliveryPolicy.maxRedeliveries=0&jms.redeliveryPolicy.outcome=REJECTED"
+
+
+@pytest.mark.parametrize(("parameters", "failures"), [("", 10), (f"?{REJECTED}", 1)])
+def test_a_rollback_of_quarkus_jms_on_artemis(
+    artemis: ArtemisBroker, unique: str, tmp_path: Path, parameters: str, failures: int
+) -> None:
+    url = f"{artemis.jms_url('qpid')}{parameters}"
+    command = quarkus_jms(url, unique, is_channel=False)
+    assert returns(artemis, unique, command, tmp_path) == failures
+
+
+def test_a_nack_of_smallrye_jms_is_lost_on_artemis(
+    artemis: ArtemisBroker, unique: str, tmp_path: Path
+) -> None:
+    """The session has acknowledged it."""
+    peer = peer_of(artemis)
+    command = quarkus_jms(artemis.jms_url("qpid"), unique, is_channel=True)
+    with Application(command, tmp_path) as application:
+        # Why without a JMSType: the connector takes it for the name of a Java class.
+        peer.fill(unique, 1, size=20)
+        application.wait_for("failed")
+        eventually(lambda: peer.browse(unique) == [], what="the queue is empty")
+    assert peer.browse(unique) == []
+    assert peer.browse("DLQ") == []
+
+
+@pytest.mark.skipif(shutil.which("php") is None, reason="PHP is not installed")
+@pytest.mark.parametrize("answer", ["auto", "nack"])
+def test_php_on_classic(classic: ClassicBroker, unique: str, tmp_path: Path, answer: str) -> None:
+    """Of a persistent message: the extension acknowledges as it subscribes."""
+    command = php(str(classic.ports["STOMP_PORT"]), f"/queue/{unique}", answer)
+    if answer == "auto":
+        assert is_lost(classic, unique, command, tmp_path)
+    else:
+        assert returns(classic, unique, command, tmp_path, body="Bytes") == 1
 
 
 def stomp_client(name: str, *arguments: str) -> list[str]:

@@ -5,12 +5,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from amqsidecar.demo.maven import ARTEMIS, CLASSIC
+from amqsidecar.demo.maven import ARTEMIS, CLASSIC, DEPENDENCY_PLUGIN
 from support import maven
+from support.machine.ports import free_port
 from support.waiting import eventually
 
 _SOURCES = Path(__file__).parents[2] / "end_to_end" / "frameworks"
@@ -21,6 +22,19 @@ _CAMEL = (
     f"org.apache.camel:camel-main:{CAMEL}",
     f"org.apache.camel:camel-jms:{CAMEL}",
     "org.apache.activemq:activemq-client:6.3.1",
+    "org.slf4j:slf4j-nop:2.0.17",
+)
+
+SPRING_INTEGRATION = "7.1.2"
+NARAYANA = "7.3.4.Final"
+WILDFLY = "39.0.1.Final"
+_MANAGED = (
+    f"org.springframework.integration:spring-integration-jms:{SPRING_INTEGRATION}",
+    f"org.jboss.narayana.jta:narayana-jta:{NARAYANA}",
+    "org.messaginghub:pooled-jms:3.2.5",
+    "org.jboss.logging:jboss-logging:3.6.1.Final",
+    "org.apache.activemq:activemq-client:6.3.1",
+    f"org.apache.activemq:artemis-jakarta-client:{ARTEMIS}",
     "org.slf4j:slf4j-nop:2.0.17",
 )
 
@@ -54,6 +68,58 @@ def spring(provider: str, *options: str) -> list[str]:
     starter = f"org.springframework.boot:spring-boot-starter-{provider}:{SPRING_BOOT}"
     java = _java("SpringListener", f"spring-boot-{provider}", (starter,))
     return [*java, *(f"--{one}" for one in options)]
+
+
+def spring_managed(provider: str, url: str, queue: str, how: str) -> list[str]:
+    """Return the command of Spring's own container or Spring Integration, without Boot.
+
+    Args:
+        provider: `openwire` or `core`.
+        url: of its client.
+        queue: that it consumes.
+        how: as `SpringManaged.java` knows it.
+    """
+    return [*_java("SpringManaged", "spring-managed", _MANAGED), provider, url, queue, how]
+
+
+def wildfly(folder: Path, port: int, queue: str) -> list[str]:
+    """Return the command of WildFly with a message-driven bean that reads a remote Artemis.
+
+    Args:
+        folder: where it keeps data and logs; must exist.
+        port: of the Artemis.
+        queue: that the bean consumes.
+    """
+    bean, script = maven.JAVA_SOURCES / "OrdersBean.java", _SOURCES / "wildfly" / "setup.cli"
+
+    def build(made: Path) -> None:
+        with tempfile.TemporaryDirectory(dir=maven.cache_root()) as fetched:
+            coordinate = f"org.wildfly:wildfly-dist:{WILDFLY}:zip"
+            copied = ("-Dmdep.stripVersion=true", f"-DoutputDirectory={fetched}")
+            goal = f"{DEPENDENCY_PLUGIN}:copy"
+            maven.run_tool(
+                [maven.tool("mvn"), "-q", "-B", goal, f"-Dartifact={coordinate}", *copied]
+            )
+            shutil.unpack_archive(Path(fetched) / "wildfly-dist.zip", fetched)
+            shutil.copytree(Path(fetched) / f"wildfly-{WILDFLY}", made, dirs_exist_ok=True)
+        modules = "jboss-modules.jar", "-mp", str(made / "modules")
+        home = f"-Djboss.home.dir={made}"
+        java = [maven.tool("java"), home, "-jar", str(made / modules[0]), *modules[1:]]
+        maven.run_tool([*java, "org.jboss.as.cli", f"--file={script}"], {"JBOSS_HOME": str(made)})
+
+    home = maven.cached(f"wildfly-{WILDFLY}-{_digest(script)}", build)
+    apis = (home / "modules" / "system" / "layers" / "base" / "jakarta").rglob("*-api-*.jar")
+    jar = maven.compiled(bean.name, *sorted(apis))
+    base = folder / "wildfly"
+    shutil.copytree(home / "standalone", base)
+    shutil.copy(jar, base / "deployments" / "orders.jar")
+    ports = (f"-Djboss.http.port={free_port()}", f"-Djboss.management.http.port={free_port()}")
+    return [
+        *(maven.tool("java"), "-XX:TieredStopAtLevel=1", "-jar", str(home / "jboss-modules.jar")),
+        *("-mp", str(home / "modules"), "org.jboss.as.standalone", "-c", "standalone-full.xml"),
+        *(f"-Djboss.home.dir={home}", f"-Djboss.server.base.dir={base}", *ports),
+        *(f"-Dartemis.port={port}", f"-Dqueue={queue}"),
+    ]
 
 
 def camel(url: str, endpoint: str) -> list[str]:
@@ -117,30 +183,58 @@ def noted(api: str, *arguments: str) -> list[str]:
 
 def quarkus(**options: str) -> list[str]:
     """Return the command of the Quarkus application, with the options of its channel `work`."""
-    source = maven.JAVA_SOURCES / "QuarkusListener.java"
-    pom = _SOURCES / "quarkus" / "pom.xml"
-    digest = _digest(source, pom)
+    channel = {name.replace("_", "-"): value for name, value in options.items()}
+    settings = {"connector": "smallrye-amqp", "capabilities": "queue", **channel}
+    return _quarkus("QuarkusListener.java", "pom.xml", _SETTING, settings)
+
+
+def quarkus_jms(url: str, queue: str, *, is_channel: bool) -> list[str]:
+    """Return the command of the Quarkus application with qpid-jms.
+
+    Args:
+        url: of the client.
+        queue: that it consumes.
+        is_channel: by SmallRye's connector; else in a transaction of its own.
+    """
+    channel = {f"{_SETTING}connector": "smallrye-jms", f"{_SETTING}destination": queue}
+    settings = {"jms.url": url, **(channel if is_channel else {"jms.queue": queue})}
+    return _quarkus("QuarkusJms.java", "jms.xml", "", settings)
+
+
+_SETTING = "mp.messaging.incoming.work."
+
+
+def _quarkus(name: str, pom_name: str, head: str, settings: Mapping[str, str]) -> list[str]:
+    source, pom = maven.JAVA_SOURCES / name, _SOURCES / "quarkus" / pom_name
+    properties = pom.with_suffix(".properties")
+    digest = _digest(source, pom, *([properties] if properties.exists() else []))
 
     def build(folder: Path) -> None:
         with tempfile.TemporaryDirectory(dir=maven.cache_root()) as made:
             project = Path(made)
-            package = project / "src" / "main" / "java"
+            package, resources = (project / "src" / "main" / one for one in ("java", "resources"))
             package.mkdir(parents=True)
+            resources.mkdir()
             shutil.copy(source, package)
-            shutil.copy(pom, project)
+            shutil.copy(pom, project / "pom.xml")
+            if properties.exists():
+                shutil.copy(properties, resources / "application.properties")
             maven.run_tool([maven.tool("mvn"), "-q", "-B", "-f", str(project), "package"])
             shutil.copytree(project / "target" / "quarkus-app", folder, dirs_exist_ok=True)
 
     folder = maven.cached(f"quarkus-{digest}", build)
-    channel = {name.replace("_", "-"): value for name, value in options.items()}
-    settings = {"connector": "smallrye-amqp", "capabilities": "queue", **channel}
     return [
         maven.tool("java"),
         "-XX:TieredStopAtLevel=1",
-        *(f"-Dmp.messaging.incoming.work.{name}={value}" for name, value in settings.items()),
+        *(f"-D{head}{name}={value}" for name, value in settings.items()),
         "-jar",
         str(folder / "quarkus-run.jar"),
     ]
+
+
+def php(*arguments: str) -> list[str]:
+    """Return the command of the application on PHP's extension `stomp`."""
+    return ["php", str(_SOURCES / "php" / "stomp.php"), *arguments]
 
 
 def python(name: str, *arguments: str) -> list[str]:
