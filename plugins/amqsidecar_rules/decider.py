@@ -26,6 +26,8 @@ from amqsidecar.plugin import (
 from amqsidecar_rules.options import Redelivery, Redirection, RuleAction, RuleTable, TableRule
 
 _DESTINATIONS_MAX = 8_192
+# Source: ActiveMQMessageConsumer (the client), Queue (cursor) of Classic.
+_DUPLICATES = "Suppressing duplicate delivery on ", "duplicate paged in from cursor for "
 _GROUPS_MAX = 2_048
 
 
@@ -91,7 +93,8 @@ class _CompiledRule:
         """
         rule, facts = self.rule, dead_letter.facts
         if (
-            dead_letter.is_store_duplicate
+            (dead_letter.is_store_duplicate and not rule.duplicate)
+            or (rule.duplicate and not _is_duplicate(dead_letter))
             or dead_letter.expired != rule.expired
             or not rule.least_count <= dead_letter.redelivery_count <= rule.most_count
             or not rule.least_age_ms <= facts.age_ms <= rule.most_age_ms
@@ -115,10 +118,15 @@ class _CompiledRule:
             return self._timed_out
 
 
+def _is_duplicate(dead_letter: DeadLetter) -> bool:
+    cause = dead_letter.facts.cause or ""
+    return dead_letter.is_store_duplicate or any(one in cause for one in _DUPLICATES)
+
+
 class RulesDecider:
     """Asks the rules that cover a destination, in their order; the first that matches decides.
 
-    Expired messages match only rules that name them, duplicates from the store match none.
+    Expired messages and duplicates from the store match only rules that name them.
     """
 
     def __init__(self, table: RuleTable) -> None:

@@ -105,6 +105,7 @@ class TableRule:
         least_count, most_count: redeliveries so far.
         least_age_ms, most_age_ms: since the first death.
         expired: whether it must have died of its time to live; it must not unless this is true.
+        duplicate: whether the cause must name it a duplicate; that of a store must not unless true.
         outcome: what to do.
         edit: of what is re-sent; None = it stays as it is.
     """
@@ -121,6 +122,7 @@ class TableRule:
     least_age_ms: int = 0
     most_age_ms: int = _MS_MAX
     expired: bool = False
+    duplicate: bool = False
     outcome: RuleAction | Redelivery | Redirection
     edit: MessageEdit | None = None
     source: RuleSource
@@ -180,6 +182,7 @@ def _read_rule(row: OptionReader, number: int) -> TableRule:
         least_age_ms=row.integer("least_age_ms", 0, least=0, most=_MS_MAX),
         most_age_ms=row.integer("most_age_ms", _MS_MAX, least=0, most=_MS_MAX),
         expired=row.boolean("expired", default=False),
+        duplicate=row.boolean("duplicate", default=False),
         outcome=outcome,
         edit=_edit(row, outcome),
         source=row.source,

@@ -119,7 +119,25 @@ def test_without_facts_conditions_on_them_do_not_hold() -> None:
     assert decide(DEAD, {"cause_matches": "^$", "action": "park"}) is not None
 
 
-def test_expired_messages_match_only_rules_that_name_them_and_duplicates_none() -> None:
+SUPPRESSED = "java.lang.Throwable: Suppressing duplicate delivery on connection, consumer ID:a-1"
+PAGED_IN = "java.lang.Throwable: duplicate paged in from cursor for queue://orders"
+
+
+@pytest.mark.parametrize(
+    ("dead", "is_named"),
+    [
+        (replace(DEAD, is_store_duplicate=True), True),
+        (replace(DEAD, facts=replace(FACTS, cause=SUPPRESSED)), True),
+        (replace(DEAD, facts=replace(FACTS, cause=PAGED_IN)), True),
+        (DEAD, False),
+    ],
+)
+def test_a_rule_can_name_duplicates(dead: DeadLetter, is_named: bool) -> None:
+    found = decide(dead, {"name": "twice", "duplicate": True, "action": "discard"})
+    assert (found is not None) == is_named
+
+
+def test_expired_messages_and_duplicates_of_the_store_match_only_rules_that_name_them() -> None:
     expired, duplicate = replace(DEAD, expired=True), replace(DEAD, is_store_duplicate=True)
     rules = {"action": "park"}, {"name": "late", "expired": True, "action": "discard"}
     assert decide(expired, *rules) == Discard(WrittenLine('rule "late" discard', "rules.yaml:7"))
