@@ -15,6 +15,7 @@ from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
 from support.jms.peer import JmsPeer
 from support.machine.applications import (
     CAMEL_TRANSACTED,
+    WILDFLY_READY,
     Application,
     camel,
     node,
@@ -76,9 +77,16 @@ def peer_of(broker: Broker) -> JmsPeer:
     return JmsPeer.of(broker, "openwire" if isinstance(broker, ClassicBroker) else "qpid")
 
 
-def returns(broker: Broker, name: str, command: list[str], folder: Path, body: str = "Text") -> int:
+def returns(
+    broker: Broker,
+    name: str,
+    command: list[str],
+    folder: Path,
+    body: str = "Text",
+    ready: str = "^ready$",
+) -> int:
     """Let an application fail a message, and return how often until the sidecar brought it back."""
-    with sidecar_of(broker, folder), Application(command, folder) as application:
+    with sidecar_of(broker, folder), Application(command, folder, ready=ready) as application:
         peer_of(broker).produce(name, body)
         application.wait_for("succeeded")
         return application.said("failed")
@@ -177,7 +185,7 @@ def test_a_message_driven_bean_of_wildfly_on_artemis(
 ) -> None:
     """The container's XA transaction is rolled back; the broker counts."""
     command = wildfly(tmp_path, artemis.ports["PORT"], unique)
-    assert returns(artemis, unique, command, tmp_path) == 10
+    assert returns(artemis, unique, command, tmp_path, ready=WILDFLY_READY) == 10
 
 
 def test_camel_loses_what_fails_unless_it_is_transacted(

@@ -1,6 +1,7 @@
 """Applications that were made with frameworks: jars, npm packages, and a running one."""
 
 import hashlib
+import re
 import shutil
 import subprocess
 import sys
@@ -28,6 +29,7 @@ _CAMEL = (
 SPRING_INTEGRATION = "7.1.2"
 NARAYANA = "7.3.4.Final"
 WILDFLY = "39.0.1.Final"
+WILDFLY_READY = "WFLYSRV0025: .* started in"
 _MANAGED = (
     f"org.springframework.integration:spring-integration-jms:{SPRING_INTEGRATION}",
     f"org.jboss.narayana.jta:narayana-jta:{NARAYANA}",
@@ -113,11 +115,12 @@ def wildfly(folder: Path, port: int, queue: str) -> list[str]:
     base = folder / "wildfly"
     shutil.copytree(home / "standalone", base)
     shutil.copy(jar, base / "deployments" / "orders.jar")
-    ports = (f"-Djboss.http.port={free_port()}", f"-Djboss.management.http.port={free_port()}")
+    # Why an offset: it has ports of IIOP, HTTP, HTTPS and management.
+    offset = f"-Djboss.socket.binding.port-offset={free_port() - 8080}"
     return [
         *(maven.tool("java"), "-XX:TieredStopAtLevel=1", "-jar", str(home / "jboss-modules.jar")),
         *("-mp", str(home / "modules"), "org.jboss.as.standalone", "-c", "standalone-full.xml"),
-        *(f"-Djboss.home.dir={home}", f"-Djboss.server.base.dir={base}", *ports),
+        *(f"-Djboss.home.dir={home}", f"-Djboss.server.base.dir={base}", offset),
         *(f"-Dartemis.port={port}", f"-Dqueue={queue}"),
     ]
 
@@ -278,17 +281,19 @@ def _java(name: str, label: str, libraries: Sequence[str]) -> list[str]:
 
 
 class Application:
-    """A running application that prints `ready`, and `failed` or `succeeded` for each delivery."""
+    """A running application that prints `failed` or `succeeded` for each delivery."""
 
-    def __init__(self, command: Sequence[str], folder: Path) -> None:
+    def __init__(self, command: Sequence[str], folder: Path, *, ready: str = "^ready$") -> None:
+        """Prepare one; `ready` is a regular expression of what it prints when it has started."""
         self._command = list(command)
         self._log = folder / "application.log"
+        self._ready = re.compile(ready, re.MULTILINE)
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(self._command, stdout=log, stderr=subprocess.STDOUT)
-        eventually(lambda: self.said("ready") == 1, what=f"{self._command} is ready")
+        eventually(lambda: self._ready.search(self._text()), what=f"{self._command} is ready")
         return self
 
     def __exit__(self, *_: object) -> None:
