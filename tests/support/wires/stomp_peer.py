@@ -49,6 +49,7 @@ class StompPeer:
         silent_s: int = 0,
         version: str = "1.2",
         tls: ssl.SSLContext | None = None,
+        host: str = "127.0.0.1",
     ) -> None:
         """Connect.
 
@@ -58,7 +59,7 @@ class StompPeer:
             tls: None = a plain socket.
         """
         self._line_end = "\r\n" if version == "1.2" else "\n"
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout_s)
+        self._socket = socket.create_connection((host, port), timeout_s)
         if tls is not None:
             self._socket = tls.wrap_socket(self._socket, server_hostname="localhost")
         self._input = self._socket.makefile("rb")
