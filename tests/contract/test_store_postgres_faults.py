@@ -197,7 +197,15 @@ def store(postgres: PostgresServer) -> Iterator[EmptiedStore]:
     store.close()
 
 
-def test_a_server_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def write(store: PostgresStore) -> None:
+    with store.transaction() as tx:
+        tx.set_token_created()
+
+
+@pytest.mark.parametrize("use", [PostgresStore.next_due_ms, write])
+def test_a_server_that_hangs_is_given_up(
+    use: Callable[[PostgresStore], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its kernel still takes bytes, so no time limit of the server and none of TCP helps."""
     monkeypatch.setattr(postgres_database, "_GRACE_S", 0.2)
     with PostgresServer() as server:
@@ -209,7 +217,7 @@ def test_a_server_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> Non
         store.open()
         server.pause()
         with pytest.raises(StoreUnavailable, match="no answer for"):
-            store.next_due_ms()
+            use(store)
         with pytest.raises(StoreUnavailable, match="the connection was lost"):  # noqa: SIM117
             with store.transaction():
                 pytest.fail("must not begin")

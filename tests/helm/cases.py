@@ -30,6 +30,32 @@ CASES: dict[str, dict[str, Any]] = {
             "from": [{"podSelector": {"matchLabels": {"app": "orders"}}}],
         },
     },
+    "beside, with a fleet": {
+        "config": {
+            "broker": BROKER,
+            "http": {
+                "public_url": "https://sidecar.example.com",
+                "oidc": {"issuer": "https://id.example.com/realm", "client_id": "amqsidecar"},
+                "operator_groups": ["mq"],
+            },
+            "fleet": {
+                "sidecars": {"mail": "https://amqsidecar.mail.example.com"},
+                "services": ["sidecars.orders:9465"],
+                "pods": "app.kubernetes.io/name=amqsidecar",
+                "namespaces": ["pay", "stock"],
+                "console_url": "https://{name}.example.com",
+            },
+        },
+        "access": {"oidcSecret": "oidc", "sessionKeySecret": "key"},
+        "broker": {"passwordSecret": "login"},
+        "fleet": {
+            "enabled": True,
+            "host": "fleet.example.com",
+            "tlsSecret": "tls",
+            "caSecret": "authorities",
+            "from": [{"namespaceSelector": {"matchLabels": {"name": "ingress"}}}],
+        },
+    },
     "beside, observing": MINIMAL | {"observe": True},
     "beside, all secrets": MINIMAL
     | {

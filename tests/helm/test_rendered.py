@@ -51,8 +51,9 @@ def rendered(values: Mapping[str, Any]) -> dict[str, Manifest]:
         kind, name = manifest["kind"], str(manifest["metadata"]["name"])
         if kind == "ConfigMap" and name.endswith(("-dashboard", "-check")):
             kind = name.rpartition("-")[2]
-        if name.endswith("-listener"):
-            kind = f"{kind} of the listener"
+        if name.endswith(("-listener", "-fleet")):
+            space = manifest["metadata"].get("namespace", "")
+            kind = f"{kind} of the {name.rpartition('-')[2]}{space and f' in {space}'}"
         assert kind not in found
         found[kind] = manifest
     return found
@@ -61,7 +62,13 @@ def rendered(values: Mapping[str, Any]) -> dict[str, Manifest]:
 def pods(values: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the specifications of all pods: the sidecar's, of the check, and of `helm test`."""
     found = rendered(values)
-    kinds = ("StatefulSet", "Deployment", "Deployment of the listener", "Job")
+    kinds = (
+        "StatefulSet",
+        "Deployment",
+        "Deployment of the listener",
+        "Deployment of the fleet",
+        "Job",
+    )
     workloads = [found[kind] for kind in kinds if kind in found]
     tests = [found["Pod"]["spec"]] if "Pod" in found else []
     return [*(one["spec"]["template"]["spec"] for one in workloads), *tests]
@@ -651,13 +658,19 @@ def test_a_text_stays_a_text(key: str) -> None:
         "policy": {"existingConfigMap": "rules"},
         "monitoring": {"podMonitor": True, "rules": True},
         "listener": {"enabled": True},
-        "config": {"broker": BROKER, "listener": {"acceptor": "stomp+ssl://broker:61614"}},
+        "fleet": {"enabled": True},
+        "config": {
+            "broker": BROKER,
+            "listener": {"acceptor": "stomp+ssl://broker:61614"},
+            "fleet": {"sidecars": {"one": "http://one:9464"}},
+        },
     }
     for part, names in {
         "broker": ("passwordSecret", "caSecret", "certificateSecret"),
         "store": ("passwordSecret", "caSecret"),
         "access": ("tokensSecret", "oidcSecret"),
         "listener": ("certificateSecret", "caSecret", "copyKeysSecret"),
+        "fleet": ("host", "tlsSecret", "caSecret"),
     }.items():
         values.setdefault(part, {}).update(dict.fromkeys(names, "a"))
     if key == "broker.caConfigMap":

@@ -145,6 +145,27 @@
 {{- $problems = append $problems "access.sessionKeySecret is not set: of several replicas each would end the sessions of the others; name a Secret with 32 characters or more" -}}
 {{- end -}}
 {{- end -}}
+{{- if $values.fleet.enabled -}}
+{{- $fleet := $config.fleet | default dict -}}
+{{- if not (or $fleet.sidecars $fleet.services $fleet.srv $fleet.pods) -}}
+{{- $problems = append $problems "config.fleet names no sidecar: set sidecars, such as {orders: http://amqsidecar.orders:9464}, services, srv or pods" -}}
+{{- end -}}
+{{- if not $options.http.console -}}
+{{- $problems = append $problems "fleet.enabled is true, and there is no log-in: configure an authentication method below access, or in config.http" -}}
+{{- end -}}
+{{- if and (or $options.http.users_file (dig "oidc" "issuer" "" $options.http)) (not $options.http.session_key_file) -}}
+{{- $problems = append $problems "access.sessionKeySecret is not set: sidecars would not know the sessions of fleet; name a Secret that all of them have" -}}
+{{- end -}}
+{{- if and (dig "oidc" "issuer" "" $options.http) (not $values.fleet.host) -}}
+{{- $problems = append $problems "fleet.host is not set: the OpenID provider redirects browsers to it" -}}
+{{- end -}}
+{{- if $fleet.ca_file -}}
+{{- $problems = append $problems "config.fleet.ca_file is set, and the chart sets it; use fleet.caSecret" -}}
+{{- end -}}
+{{- if eq $values.shape "inPod" -}}
+{{- $problems = append $problems "fleet.enabled: with shape inPod nothing is started; enable it in a release of another shape" -}}
+{{- end -}}
+{{- end -}}
 {{- range $way, $enabled := dict "ingress" $values.ingress.enabled "httpRoute" $values.httpRoute.enabled -}}
 {{- if $enabled -}}
 {{- if not $options.http.console -}}

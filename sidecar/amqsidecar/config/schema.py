@@ -12,6 +12,7 @@ from pydantic import PrivateAttr
 
 from amqsidecar.config.option import KeyedProblem, Section, section
 from amqsidecar.config.sections.broker import BrokerOptions
+from amqsidecar.config.sections.fleet import FleetOptions
 from amqsidecar.config.sections.http import HttpOptions
 from amqsidecar.config.sections.intake import Backlog, CycleOptions, DiscoveryOptions, IntakeOptions
 from amqsidecar.config.sections.journal import HistoryOptions, JournalOptions
@@ -50,6 +51,7 @@ class Config(Section):
     listener: ListenerOptions = section(
         ListenerOptions, "`listen`, the proxy that saves messages that consumers give up."
     )
+    fleet: FleetOptions = section(FleetOptions, "`fleet`, one console over many sidecars.")
 
     _origins: Mapping[str, str] = PrivateAttr(default_factory=dict)
 
@@ -114,6 +116,11 @@ class Config(Section):
                 "outcomes.watch",
                 not self.outcomes.watch,
                 "is off, but only a watcher sees dead letters that are not taken: switch it on",
+            ),
+            (
+                "listener.copy_key_file",
+                self.listener.copy_key_file is not None,
+                "is set, but the listener's copies are made to be redelivered: leave it empty",
             ),
         ):
             if is_wrong:

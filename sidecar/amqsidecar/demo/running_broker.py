@@ -6,11 +6,11 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Self
 
+from amqsidecar.brokers.artemis.link_settings import ArtemisLinkSettings
 from amqsidecar.brokers.classic.link_settings import ClassicLinkSettings
 from amqsidecar.brokers.connection.credentials import fixed_password
 from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.brokers.core_artemis.link import CoreArtemisLink
-from amqsidecar.brokers.core_artemis.look import CoreArtemisSettings
 from amqsidecar.brokers.openwire.link import OpenWireLink
 from amqsidecar.clock import SystemClock
 from amqsidecar.config.broker_url import BrokerUrl
@@ -141,7 +141,7 @@ def guest_of_artemis(
 ) -> Guest:
     """Return the guest on an Artemis; see `Guest`."""
     link = CoreArtemisLink(
-        CoreArtemisSettings(running.endpoint, clock=SystemClock(), instance=f"{instance}-cleans")
+        ArtemisLinkSettings(running.endpoint, clock=SystemClock(), instance=f"{instance}-cleans")
     )
     return Guest(
         applications,

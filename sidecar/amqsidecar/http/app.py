@@ -20,7 +20,7 @@ from amqsidecar.telemetry.health import HealthAnswer
 
 
 def make_app(
-    queries: StoreQueries,
+    probes: Sequence[BaseRoute],
     access: Access,
     pages: Sequence[BaseRoute] = (),
     show_page: Show = show_refusal,
@@ -28,9 +28,9 @@ def make_app(
     """Return the application.
 
     Args:
-        queries: answers queries of the store.
+        probes: metrics and health, which need no caller.
         access: authorizes callers.
-        pages: routes beside metrics and health; they get callers that the guard passed.
+        pages: other routes; they get callers that the guard passed.
         show_page: makes refusals outside of the API.
     """
 
@@ -51,7 +51,7 @@ def make_app(
         return show(request, fault())
 
     app = Starlette(
-        routes=[*_probes(queries), *pages],
+        routes=[*probes, *pages],
         exception_handlers={
             **dict.fromkeys(
                 (HTTPException, HttpRefused, NoStore, StoreBusy, StoreError), show_error
@@ -81,7 +81,7 @@ def _refusal(request: Request, error: Exception) -> HttpRefused:
             return HttpRefused(503, str(error), Retry_After="5")
 
 
-def _probes(queries: StoreQueries) -> list[Route]:
+def probes_of(queries: StoreQueries) -> list[Route]:
     """Return metrics and health, which ask no store and answer while others wait for one."""
 
     async def metrics(request: Request) -> Response:

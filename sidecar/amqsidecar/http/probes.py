@@ -1,20 +1,18 @@
-"""Only metrics and health, for a command without a console; no log-in needed."""
+"""Metrics and health of a command without a schedule; no log-in needed."""
 
 from collections.abc import Callable
 
-from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route
-from starlette.types import ASGIApp
+from starlette.routing import BaseRoute, Route
 
 
 def make_probes(
     render_metrics: Callable[[str], tuple[bytes, str]],
     problem: Callable[[], str],
     warning: Callable[[], str],
-) -> ASGIApp:
-    """Return the application.
+) -> list[BaseRoute]:
+    """Return their routes.
 
     Args:
         render_metrics: returns a response to a scrape for an `Accept` header, and its kind.
@@ -34,6 +32,4 @@ def make_probes(
         said = found or "; ".join(filter(None, ("ok", warning())))
         return PlainTextResponse(f"{said}\n", 503 if found else 200)
 
-    return Starlette(
-        routes=[Route("/metrics", metrics), Route("/healthz", healthz), Route("/readyz", readyz)]
-    )
+    return [Route("/metrics", metrics), Route("/healthz", healthz), Route("/readyz", readyz)]

@@ -31,13 +31,13 @@ from amqsidecar.policy.discarding_decider import DiscardingDecider
 from amqsidecar.policy.option_table import names_of, read_options
 from amqsidecar.policy.rule_source import RuleSource
 from amqsidecar.policy_source.bean_definitions import BeanDefinitions
-from amqsidecar.policy_source.bean_values import DESTINATION_NAMES, BeanOptions, BeanValues
+from amqsidecar.policy_source.bean_values import DESTINATION_NAMES, BeanValues
 from amqsidecar.policy_source.classic_warnings import list_warnings
 from amqsidecar.policy_source.destination_interceptors import (
     INTERCEPTOR_WRAPPERS,
     read_interceptors,
 )
-from amqsidecar.policy_source.spring_beans import Bean, BeanReader
+from amqsidecar.policy_source.spring_beans import BeanReader
 from amqsidecar.policy_source.xml_file import (
     ReadFile,
     local_name,
@@ -131,11 +131,12 @@ def _by_line(problem: object) -> tuple[int, str]:
     return (int(found[1]) if found else 0, text)
 
 
-class _ActiveMqXml(BeanValues):
+class _ActiveMqXml:
     def __init__(self, beans: BeanReader, path: str) -> None:
-        super().__init__(beans)
+        self._beans = beans
+        self._definitions = beans.definitions
         self._path = path
-        self._elements = [element for root in beans.definitions.roots for element in root.iter("*")]
+        self._elements = [element for root in self._definitions.roots for element in root.iter("*")]
 
     def read(self) -> ClassicRules:
         brokers = [element for element in self._elements if _is_broker(element)]
@@ -144,21 +145,20 @@ class _ActiveMqXml(BeanValues):
             source = RuleSource(self._path, 1)
             if brokers:
                 found = f"is <broker> number 2 of {len(brokers)}"
-                source = self.beans.definitions.source_of(brokers[1])
-            elif unread := self.beans.definitions.unread_imports():
+                source = self._definitions.source_of(brokers[1])
+            elif unread := self._definitions.unread_imports():
                 found += (
                     f", and the imported file {unread[0]} can't be read: put it beside this file"
                 )
-            self.beans.problem(source, f"{found}; a policy needs exactly one")
+            self._definitions.problem(source, f"{found}; a policy needs exactly one")
             return ClassicRules()
-        broker = self.beans.read(brokers[0])
-        scheduler_support = self.flag(broker, "schedulerSupport", default=False) is True
+        broker = BeanValues(self._beans, self._beans.read(brokers[0]))
+        scheduler_support = broker.flag("schedulerSupport", default=False) is True
         plugins = tuple(self._plugins(broker))
         dead_letter = self._destination_policy(broker)
         self._warn_about_composites(dead_letter)
         if not scheduler_support and any(plugin.name == "redelivery" for plugin in plugins):
-            self.warn(
-                broker.source,
+            broker.warn(
                 'schedulerSupport="true" is missing: the broker itself refuses to start with a '
                 "redeliveryPlugin then; the sidecar does not need it",
             )
@@ -166,8 +166,8 @@ class _ActiveMqXml(BeanValues):
             plugins=plugins,
             dead_letter=dead_letter,
             scheduler_support=scheduler_support,
-            interceptors=read_interceptors(self, broker),
-            warnings=tuple(self.warnings),
+            interceptors=read_interceptors(broker),
+            warnings=tuple(self._definitions.warnings),
             source=RuleSource(self._path),
         )
 
@@ -186,124 +186,120 @@ class _ActiveMqXml(BeanValues):
         )
         if is_shared and composite is not None:
             # Why also without enableAudit: the message store refuses a second one of an id.
-            self.warn(
-                self.beans.definitions.source_of(composite),
+            self._definitions.warn(
+                self._definitions.source_of(composite),
                 f"{local_name(composite)} copies messages under one id, and a shared dead-letter "
                 'queue keeps only the first dead letter of an id, also with enableAudit="false": '
                 "use an individualDeadLetterStrategy",
             )
 
-    def _plugins(self, broker: Bean) -> Iterator[PluginRules]:
-        value = broker.values.get("plugins")
-        for bean in self.beans.beans_of(value) if value else ():
-            if bean.kind == "redeliveryPlugin":
+    def _plugins(self, broker: BeanValues) -> Iterator[PluginRules]:
+        for bean in broker.of("plugins"):
+            kind = bean.bean.kind
+            if kind == "redeliveryPlugin":
                 yield PluginRules(
                     name="redelivery", options=self._redelivery(bean), source=bean.source
                 )
-            elif bean.kind == "discardingDLQBrokerPlugin":
+            elif kind == "discardingDLQBrokerPlugin":
                 yield PluginRules(
                     name="discarding", options=self._discarding(bean), source=bean.source
                 )
-            elif bean.kind not in _HARMLESS_PLUGINS:
-                self.warn(
-                    bean.source,
-                    f"plugin {bean.kind or 'without a class'} is not known here and left out; "
+            elif kind not in _HARMLESS_PLUGINS:
+                bean.warn(
+                    f"plugin {kind or 'without a class'} is not known here and left out; "
                     "whether it acts on dead letters is unknown",
                 )
 
-    def _redelivery(self, bean: Bean) -> RedeliveryRules:
-        self.check_names(bean, _PLUGIN_NAMES)
+    def _redelivery(self, bean: BeanValues) -> RedeliveryRules:
+        bean.check_names(_PLUGIN_NAMES)
         entries: list[RedeliveryEntry] = []
         default_entry: RedeliveryPolicy | None = None
-        policy_map = self.only(bean, "redeliveryPolicyMap", {"redeliveryPolicyMap"})
+        policy_map = bean.only("redeliveryPolicyMap", {"redeliveryPolicyMap"})
         if policy_map is None:
-            self.warn(
-                bean.source,
+            bean.warn(
                 "redeliveryPlugin has no redeliveryPolicyMap: no destination has a policy, so "
                 "fallbackToDeadLetter decides for every dead letter",
             )
         else:
-            self.check_names(
-                policy_map, frozenset({"redeliveryPolicyEntries", "defaultEntry", "entries"})
+            policy_map.check_names(
+                frozenset({"redeliveryPolicyEntries", "defaultEntry", "entries"})
             )
-            for policy in self.listed(
-                policy_map, ("entries", "redeliveryPolicyEntries"), "redeliveryPolicy"
+            for policy in policy_map.listed(
+                ("entries", "redeliveryPolicyEntries"), "redeliveryPolicy"
             ):
-                destinations = self.destinations(policy)
+                destinations = policy.destinations()
                 entry = RedeliveryEntry(destinations=destinations, policy=self._policy(policy))
                 entries.append(entry)
                 if not all(destination.is_temporary for destination in destinations):
                     self._warn_about_short_delays(policy, entry.policy)
-            default = self.only(policy_map, "defaultEntry", {"redeliveryPolicy"})
+            default = policy_map.only("defaultEntry", {"redeliveryPolicy"})
             if default is not None:
                 default_entry = self._policy(default)
                 self._warn_about_short_delays(default, default_entry)
         return read_options(
             RedeliveryRules,
-            BeanOptions(self, bean),
+            bean,
             entries=tuple(entries),
             default_entry=default_entry,
             source=bean.source,
         )
 
-    def _warn_about_short_delays(self, bean: Bean, policy: RedeliveryPolicy) -> None:
+    def _warn_about_short_delays(self, bean: BeanValues, policy: RedeliveryPolicy) -> None:
         for name, delay_ms in (
             ("initialRedeliveryDelay", policy.initial_redelivery_delay_ms),
             ("redeliveryDelay", policy.redelivery_delay_ms),
         ):
             if delay_ms < 1000:
-                self.warn(
-                    bean.source,
+                bean.warn(
                     f"{name}={delay_ms} is below 1000: the broker itself refuses to start with it; "
                     "the sidecar redelivers after that delay",
                 )
 
-    def _policy(self, bean: Bean) -> RedeliveryPolicy:
-        self.check_names(bean, _POLICY_NAMES)
-        self.flag(bean, "preDispatchCheck", default=True)
-        return read_options(RedeliveryPolicy, BeanOptions(self, bean), source=bean.source)
+    def _policy(self, bean: BeanValues) -> RedeliveryPolicy:
+        bean.check_names(_POLICY_NAMES)
+        bean.flag("preDispatchCheck", default=True)
+        return read_options(RedeliveryPolicy, bean, source=bean.source)
 
-    def _discarding(self, bean: Bean) -> DiscardingRules:
-        self.check_names(bean, names_of(DiscardingRules))
+    def _discarding(self, bean: BeanValues) -> DiscardingRules:
+        bean.check_names(names_of(DiscardingRules))
         rules = read_options(
             DiscardingRules,
-            BeanOptions(self, bean),
-            drop_only=self.text(bean, "dropOnly"),
+            bean,
+            drop_only=bean.given("dropOnly"),
             source=bean.source,
         )
         try:
             DiscardingDecider(rules)
         except ConfigError as error:
-            self.beans.definitions.problems.extend(error.problems)
+            self._definitions.problems.extend(error.problems)
         return rules
 
-    def _destination_policy(self, broker: Bean) -> DeadLetterRules:
-        policy_map = self.only(broker, "destinationPolicy", {"policyMap"})
+    def _destination_policy(self, broker: BeanValues) -> DeadLetterRules:
+        policy_map = broker.only("destinationPolicy", {"policyMap"})
         if policy_map is None:
             return DeadLetterRules(source=broker.source)
-        default = self.only(policy_map, "defaultEntry", {"policyEntry"})
+        default = policy_map.only("defaultEntry", {"policyEntry"})
         return DeadLetterRules(
             entries=tuple(
-                self._policy_entry(bean, self.destinations(bean))
-                for bean in self.listed(policy_map, ("entries", "policyEntries"), "policyEntry")
+                self._policy_entry(bean, bean.destinations())
+                for bean in policy_map.listed(("entries", "policyEntries"), "policyEntry")
             ),
             default_entry=None if default is None else self._policy_entry(default, ()),
             source=policy_map.source,
         )
 
-    def _policy_entry(self, bean: Bean, destinations: tuple[Destination, ...]) -> PolicyEntry:
-        attributes = ((name, value.source) for name, value in bean.values.items())
-        for name, source in (*bean.strays, *attributes):
+    def _policy_entry(self, bean: BeanValues, destinations: tuple[Destination, ...]) -> PolicyEntry:
+        attributes = ((name, value.source) for name, value in bean.bean.values.items())
+        for name, source in (*bean.bean.strays, *attributes):
             if name not in _POLICY_ENTRY:
                 close = get_close_matches(name, sorted(_POLICY_ENTRY), 1)
                 hint = f"; did you mean {close[0]}?" if close else ""
-                self.warn(
+                self._definitions.warn(
                     source,
                     f"{name} is not known in <policyEntry>: a broker whose schema lacks it fails "
                     f"to start{hint}",
                 )
-        strategy = self.only(
-            bean,
+        strategy = bean.only(
             "deadLetterStrategy",
             set(_STRATEGIES),
         )
@@ -313,8 +309,8 @@ class _ActiveMqXml(BeanValues):
             source=bean.source,
         )
 
-    def _strategy(self, bean: Bean) -> DeadLetterStrategy:
-        kind = _STRATEGIES[bean.kind]
+    def _strategy(self, bean: BeanValues) -> DeadLetterStrategy:
+        kind = _STRATEGIES[bean.bean.kind]
         given: dict[str, object] = {"source": bean.source}
         names = names_of(kind)
         if kind is not IndividualDeadLetterStrategy:
@@ -322,14 +318,14 @@ class _ActiveMqXml(BeanValues):
             dead_letter_queue = self._dead_letter_queue(bean)
             if kind is SharedDeadLetterStrategy:
                 given["dead_letter_queue"] = dead_letter_queue
-        self.check_names(bean, names)
-        return read_options(kind, BeanOptions(self, bean), **given)
+        bean.check_names(names)
+        return read_options(kind, bean, **given)
 
-    def _dead_letter_queue(self, bean: Bean) -> Destination:
-        value = bean.values.get("deadLetterQueue")
+    def _dead_letter_queue(self, bean: BeanValues) -> Destination:
+        value = bean.bean.values.get("deadLetterQueue")
         if value is None:
             return queue("ActiveMQ.DLQ")
-        found = self.destination_of(bean, value)
+        found = bean.destination_of(value)
         return found[0] if found else queue("ActiveMQ.DLQ")
 
 

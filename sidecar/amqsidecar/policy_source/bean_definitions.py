@@ -74,6 +74,10 @@ class BeanDefinitions:
         """Note a problem at a place."""
         self.problems.append(Problem(str(source), what))
 
+    def warn(self, source: RuleSource, what: str) -> None:
+        """Note a warning at a place."""
+        self.warnings.append(f"{source}: {what}")
+
     def source_of(self, element: etree._Element) -> RuleSource:
         """Return where an element begins."""
         path = self._paths[element.getroottree().getroot()]

@@ -24,28 +24,37 @@ _XBEAN_BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 _SPRING_BOOLEANS = _XBEAN_BOOLEANS | {"on": True, "yes": True, "off": False, "no": False}
 
 
-class BeanValues:
-    """Reads attributes and child elements of beans."""
+class BeanValues(Notation):
+    """Reads attributes and child elements of one bean; a name may be in snake case.
 
-    def __init__(self, beans: BeanReader) -> None:
+    Attributes:
+        beans: reads the beans that this one holds.
+        bean: this one.
+        source: where it stands.
+    """
+
+    def __init__(self, beans: BeanReader, bean: Bean) -> None:
         self.beans = beans
-        self.warnings = beans.definitions.warnings
+        self.bean = bean
+        self.source = bean.source
 
-    def warn(self, source: RuleSource, what: str) -> None:
-        """Note a warning at a place."""
-        self.warnings.append(f"{source}: {what}")
+    def warn(self, what: str) -> None:
+        """Note a warning at the place of the bean."""
+        self.beans.definitions.warn(self.source, what)
 
-    def text_or(self, bean: Bean, name: str, default: str) -> str:
-        """Return a text, or a default where none is given."""
-        text = self.text(bean, name)
-        return default if text is None else text
+    def of(self, name: str) -> "list[BeanValues]":
+        """Return the beans that a property holds."""
+        value = self.bean.values.get(name)
+        found = self.beans.beans_of(value) if value else ()
+        return [BeanValues(self.beans, one) for one in found]
 
-    def destinations(self, bean: Bean) -> tuple[Destination, ...]:
+    def destinations(self) -> tuple[Destination, ...]:
         """Return the pattern of an entry.
 
         Quirk (Classic 5.x): attributes are applied in alphabetical order and the last one wins, so
         topic wins over queue; a child element is applied after all attributes.
         """
+        bean = self.bean
         names = [name for name in bean.values if name in DESTINATION_NAMES]
         if not bean.is_spring:
             names.sort(key=lambda name: (not bean.values[name].is_attribute, name))
@@ -58,46 +67,42 @@ class BeanValues:
             return (queue(">"),)
         winner = names[-1]
         if len(names) > 1:
-            self.warn(
-                bean.source,
-                f"{bean.kind} has {' and '.join(names)}: the broker takes {winner} only",
-            )
+            self.warn(f"{bean.kind} has {' and '.join(names)}: the broker takes {winner} only")
         value = bean.values[winner]
         if winner == "destination":
-            return self.destination_of(bean, value) or (queue(">"),)
+            return self.destination_of(value) or (queue(">"),)
         kind = DESTINATION_KINDS[winner]
         if winner in ("tempQueue", "tempTopic"):
-            if not self.flag(bean, winner, default=True):
+            if not self.flag(winner, default=True):
                 self.warn(
-                    bean.source,
                     f'{winner}="false" selects every {kind.value} all the same, as in the broker; '
                     "remove the attribute to select none",
                 )
             return (Destination(kind, ">"),)
         return self.named(kind, self.beans.text_of(value) or "", value.source)
 
-    def destination_of(self, bean: Bean, value: Value) -> tuple[Destination, ...]:
+    def destination_of(self, value: Value) -> tuple[Destination, ...]:
         """Return the destinations that a property holds as beans; empty = a problem is noted."""
         text = self.beans.text_of(value)
         kinds = ", ".join(f"<{kind} physicalName=…>" for kind in DESTINATION_KINDS)
         if text is not None and not text.startswith("#"):
             self.beans.problem(
                 value.source,
-                f'{bean.kind}: a destination can\'t be written as text ("{text}"), the broker '
+                f'{self.bean.kind}: a destination can\'t be written as text ("{text}"), the broker '
                 f"fails to start; write one of {kinds} inside",
             )
             return ()
         found = self.beans.beans_of(value)
         if len(found) != 1 or found[0].kind not in DESTINATION_KINDS:
-            self.beans.problem(value.source, f"{bean.kind}: expected one of {kinds}")
+            self.beans.problem(value.source, f"{self.bean.kind}: expected one of {kinds}")
             return ()
-        return self.destinations_of(found[0])
+        return BeanValues(self.beans, found[0]).own_destinations()
 
-    def destinations_of(self, bean: Bean) -> tuple[Destination, ...]:
+    def own_destinations(self) -> tuple[Destination, ...]:
         """Return the destinations that a bean such as `<queue physicalName="A"/>` is."""
-        self.check_names(bean, frozenset({"physicalName", CONSTRUCTOR_ARGUMENT}))
-        name = self.text(bean, "physicalName") or self.text(bean, CONSTRUCTOR_ARGUMENT)
-        return self.named(DESTINATION_KINDS[bean.kind], name or "", bean.source)
+        self.check_names(frozenset({"physicalName", CONSTRUCTOR_ARGUMENT}))
+        name = self.given("physicalName") or self.given(CONSTRUCTOR_ARGUMENT)
+        return self.named(DESTINATION_KINDS[self.bean.kind], name or "", self.source)
 
     def named(
         self, kind: DestinationKind, text: str, source: RuleSource
@@ -116,28 +121,27 @@ class BeanValues:
             self.beans.problem(source, f"{kind.value} has an empty name; the broker fails to start")
             return (Destination(kind, ">"),)
         if any(name.startswith(f"{other.value}://") for other in DestinationKind):
-            self.warn(
+            self.beans.definitions.warn(
                 source,
                 f'{kind.value}="{name}" is taken literally by the broker, prefix included, and '
                 f'matches nothing that clients use; write {kind.value}="{name.split("://", 1)[1]}"',
             )
         return (Destination(kind, name),)
 
-    def listed(self, bean: Bean, names: tuple[str, ...], kind: str) -> Iterator[Bean]:
+    def listed(self, names: tuple[str, ...], kind: str) -> "Iterator[BeanValues]":
         """Yield the beans of a kind that properties of these names hold; others are problems."""
         for name in names:
-            value = bean.values.get(name)
-            for found in self.beans.beans_of(value) if value else ():
-                if found.kind == kind:
+            for found in self.of(name):
+                if found.bean.kind == kind:
                     yield found
                 else:
                     self.beans.problem(
-                        found.source, f"{name}: expected <{kind}>, found <{found.kind}>"
+                        found.source, f"{name}: expected <{kind}>, found <{found.bean.kind}>"
                     )
 
-    def only(self, bean: Bean, name: str, kinds: set[str]) -> Bean | None:
+    def only(self, name: str, kinds: set[str]) -> "BeanValues | None":
         """Return the one bean of these kinds that a property holds; None = it holds none."""
-        value = bean.values.get(name)
+        value = self.bean.values.get(name)
         if value is None:
             return None
         found = self.beans.beans_of(value)
@@ -153,109 +157,92 @@ class BeanValues:
             self.beans.problem(value.source, f"{name}: expected one {names}, found {len(found)}")
         if not found and value.text is not None and value.text.strip() == "":
             self.beans.problem(value.source, f"<{name}> is empty; inside it stands {names}")
-        return found[0] if found else None
+        return BeanValues(self.beans, found[0]) if found else None
 
-    def check_names(self, bean: Bean, known: frozenset[str]) -> None:
+    def check_names(self, known: frozenset[str]) -> None:
         """Note a problem for each attribute or child element that the broker doesn't know."""
-        for name, value in bean.values.items():
+        kind = self.bean.kind
+        for name, value in self.bean.values.items():
             if name not in known and name != CONSTRUCTOR_ARGUMENT:
                 self.beans.problem(
-                    value.source, f"{bean.kind} has no attribute {name}{_suggest(name, known)}"
+                    value.source, f"{kind} has no attribute {name}{_suggest(name, known)}"
                 )
-        for name, source in bean.strays:
+        for name, source in self.bean.strays:
             self.beans.problem(
-                source, f"<{name}> can't stand inside <{bean.kind}>{_suggest(name, known)}"
+                source, f"<{name}> can't stand inside <{kind}>{_suggest(name, known)}"
             )
 
-    def text(self, bean: Bean, name: str) -> str | None:
+    def given(self, name: str) -> str | None:
         """Return a text; None = it is not given."""
-        value = bean.values.get(name)
+        value = self.bean.values.get(name)
         return None if value is None else self.beans.text_of(value)
 
-    def _typed(self, bean: Bean, name: str, expected: str) -> str | None:
+    def _typed(self, key: str, expected: str) -> str | None:
         """Return the text of a number or boolean; None = it is not given, or a problem is noted.
 
         Why no placeholder in an attribute of an xbean element: the schema is checked before it is
         filled in.
         """
-        value = bean.values.get(name)
+        name = broker_name(key)
+        value = self.bean.values.get(name)
         if value is not None and value.is_attribute and "{" in (value.text or ""):
             what = f"{expected}: the broker's schema takes no placeholder here; use a <bean>"
-            self.refuse(bean, name, value.text or "", what)
+            self._refuse(key, value.text or "", what)
             return None
-        return self.text(bean, name)
-
-    def flag(self, bean: Bean, name: str, default: bool | None) -> bool | None:
-        """Return true or false, in the spellings that the broker takes."""
-        text = self._typed(bean, name, "true or false")
-        if text is None:
-            return default
-        spellings = _SPRING_BOOLEANS if bean.is_spring else _XBEAN_BOOLEANS
-        value = spellings.get(text.strip().lower() if bean.is_spring else text.strip())
-        if value is None:
-            self.refuse(bean, name, text, "true or false")
-            return default
-        return value
-
-    def integer(self, bean: Bean, name: str, default: int, bits: int) -> int:
-        """Return a whole number that fits into this number of bits."""
-        text = self._typed(bean, name, "a whole number")
-        if text is None:
-            return default
-        if _INTEGER.fullmatch(text.strip()):
-            value = whole_number(text, bits)
-        elif bean.is_spring and _HEXADECIMAL.fullmatch(text.strip()):
-            digits = text.strip().lower().replace("#", "0x").replace("0x", "")
-            value = whole_number(digits, bits, base=16)
-        else:
-            self.refuse(bean, name, text, "a whole number without a unit")
-            return default
-        if value is None:
-            self.refuse(bean, name, text, f"a number that fits into {bits} bits")
-            return default
-        return value
-
-    def double(self, bean: Bean, name: str, default: float) -> float:
-        """Return a decimal number."""
-        text = self._typed(bean, name, "a number")
-        if text is None:
-            return default
-        if not _DOUBLE.fullmatch(text.strip()):
-            self.refuse(bean, name, text, "a number such as 2 or 1.5")
-            return default
-        return float(text)
-
-    def refuse(self, bean: Bean, name: str, text: str, expected: str) -> None:
-        """Note a problem with a value."""
-        self.beans.problem(
-            bean.values[name].source, f'{bean.kind} {name}="{text}": expected {expected}'
-        )
-
-
-class BeanOptions(Notation):
-    """The options of one bean, for `read_options`."""
-
-    def __init__(self, values: BeanValues, bean: Bean) -> None:
-        """Prepare; `values` collects the problems."""
-        self._values = values
-        self._bean = bean
+        return self.given(name)
 
     def flag(self, key: str, default: bool | None) -> bool | None:
         """Return true or false, in the spellings that the broker takes."""
-        return self._values.flag(self._bean, broker_name(key), default)
+        text = self._typed(key, "true or false")
+        if text is None:
+            return default
+        is_spring = self.bean.is_spring
+        spellings = _SPRING_BOOLEANS if is_spring else _XBEAN_BOOLEANS
+        value = spellings.get(text.strip().lower() if is_spring else text.strip())
+        if value is None:
+            self._refuse(key, text, "true or false")
+            return default
+        return value
 
     def integer(self, key: str, default: int, *, least: int, most: int) -> int:
         """Return a whole number that fits into as many bits as the bounds."""
+        text = self._typed(key, "a whole number")
+        if text is None:
+            return default
         bits = max(most, -least - 1).bit_length() + 1
-        return self._values.integer(self._bean, broker_name(key), default, bits)
+        if _INTEGER.fullmatch(text.strip()):
+            value = whole_number(text, bits)
+        elif self.bean.is_spring and _HEXADECIMAL.fullmatch(text.strip()):
+            digits = text.strip().lower().replace("#", "0x").replace("0x", "")
+            value = whole_number(digits, bits, base=16)
+        else:
+            self._refuse(key, text, "a whole number without a unit")
+            return default
+        if value is None:
+            self._refuse(key, text, f"a number that fits into {bits} bits")
+            return default
+        return value
 
     def number(self, key: str, default: float) -> float:
         """Return a decimal number."""
-        return self._values.double(self._bean, broker_name(key), default)
+        text = self._typed(key, "a number")
+        if text is None:
+            return default
+        if not _DOUBLE.fullmatch(text.strip()):
+            self._refuse(key, text, "a number such as 2 or 1.5")
+            return default
+        return float(text)
 
     def text(self, key: str, default: str) -> str:
         """Return a text, or the default where none is given."""
-        return self._values.text_or(self._bean, broker_name(key), default)
+        text = self.given(broker_name(key))
+        return default if text is None else text
+
+    def _refuse(self, key: str, text: str, expected: str) -> None:
+        bean, name = self.bean, broker_name(key)
+        self.beans.problem(
+            bean.values[name].source, f'{bean.kind} {name}="{text}": expected {expected}'
+        )
 
 
 def _suggest(name: str, known: frozenset[str]) -> str:

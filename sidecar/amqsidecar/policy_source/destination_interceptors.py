@@ -15,8 +15,7 @@ from amqsidecar.policy.classic_rules import (
 )
 from amqsidecar.policy.option_reader import OptionReader
 from amqsidecar.policy.option_table import read_options
-from amqsidecar.policy_source.bean_values import DESTINATION_KINDS, BeanOptions, BeanValues
-from amqsidecar.policy_source.spring_beans import Bean
+from amqsidecar.policy_source.bean_values import DESTINATION_KINDS, BeanValues
 
 INTERCEPTOR_WRAPPERS = {
     "virtualDestinationInterceptor": frozenset({"virtualDestinations"}),
@@ -30,7 +29,7 @@ _COMPOSITE_KINDS = {
 }
 
 
-def read_interceptors(values: BeanValues, broker: Bean) -> DestinationInterceptors:
+def read_interceptors(broker: BeanValues) -> DestinationInterceptors:
     """Return the interceptors that copy messages to a destination.
 
     Quirk (Classic 5.x): `useMirroredQueues` acts only where `destinationInterceptors` are not
@@ -39,25 +38,22 @@ def read_interceptors(values: BeanValues, broker: Bean) -> DestinationIntercepto
     composites: list[CompositeDestination] = []
     virtual_topics: list[VirtualTopic] = []
     mirrored_queues: MirroredQueues | None = None
-    temporary = values.flag(broker, "useTempMirroredQueues", default=True) is True
-    written = broker.values.get("destinationInterceptors")
-    if written is None and values.flag(broker, "useMirroredQueues", default=False):
+    temporary = broker.flag("useTempMirroredQueues", default=True) is True
+    is_written = "destinationInterceptors" in broker.bean.values
+    if not is_written and broker.flag("useMirroredQueues", default=False):
         mirrored_queues = MirroredQueues(temporary=temporary, source=broker.source)
-    if written is None and values.flag(broker, "useVirtualTopics", default=True):
+    if not is_written and broker.flag("useVirtualTopics", default=True):
         virtual_topics.append(VirtualTopic())
-    for bean in values.beans.beans_of(written) if written else ():
-        if bean.kind == "virtualDestinationInterceptor":
-            composites += _composites(values, bean)
-            virtual_topics += _virtual_topics(values, bean)
-        elif bean.kind == "mirroredQueue":
+    for one in broker.of("destinationInterceptors"):
+        if one.bean.kind == "virtualDestinationInterceptor":
+            composites += _composites(one)
+            virtual_topics += _virtual_topics(one)
+        elif one.bean.kind == "mirroredQueue":
             mirrored_queues = read_options(
-                MirroredQueues,
-                BeanOptions(values, bean),
-                temporary=temporary,
-                source=bean.source,
+                MirroredQueues, one, temporary=temporary, source=one.source
             )
         else:
-            _warn_of_unknown(values, bean)
+            _warn_of_unknown(one)
     return DestinationInterceptors(
         composites=tuple(composites),
         virtual_topics=tuple(virtual_topics),
@@ -65,60 +61,51 @@ def read_interceptors(values: BeanValues, broker: Bean) -> DestinationIntercepto
     )
 
 
-def _virtual_topics(values: BeanValues, interceptor: Bean) -> Iterator[VirtualTopic]:
-    written = interceptor.values.get("virtualDestinations")
-    for bean in values.beans.beans_of(written) if written else ():
-        if bean.kind == "virtualTopic":
+def _virtual_topics(interceptor: BeanValues) -> Iterator[VirtualTopic]:
+    for one in interceptor.of("virtualDestinations"):
+        if one.bean.kind == "virtualTopic":
             # Quirk (Classic 5.x): the name of a virtual topic is `>` where none is written.
-            name = values.text_or(bean, "name", ">")
-            yield read_options(
-                VirtualTopic,
-                BeanOptions(values, bean),
-                destinations=values.named(DestinationKind.TOPIC, name, bean.source),
-                source=bean.source,
-            )
+            destinations = one.named(DestinationKind.TOPIC, one.text("name", ">"), one.source)
+            yield read_options(VirtualTopic, one, destinations=destinations, source=one.source)
 
 
-def _composites(values: BeanValues, interceptor: Bean) -> Iterator[CompositeDestination]:
-    written = interceptor.values.get("virtualDestinations")
-    for bean in values.beans.beans_of(written) if written else ():
-        if bean.kind in _COMPOSITE_KINDS:
-            name = values.text_or(bean, "name", "")
+def _composites(interceptor: BeanValues) -> Iterator[CompositeDestination]:
+    for one in interceptor.of("virtualDestinations"):
+        kind = _COMPOSITE_KINDS.get(one.bean.kind)
+        if kind is not None:
             yield read_options(
                 CompositeDestination,
-                BeanOptions(values, bean),
-                destinations=values.named(_COMPOSITE_KINDS[bean.kind], name, bean.source),
-                forward_to=tuple(_forwards(values, bean)),
-                source=bean.source,
+                one,
+                destinations=one.named(kind, one.text("name", ""), one.source),
+                forward_to=tuple(_forwards(one)),
+                source=one.source,
             )
-        elif bean.kind != "virtualTopic":
-            _warn_of_unknown(values, bean)
+        elif one.bean.kind != "virtualTopic":
+            _warn_of_unknown(one)
 
 
-def _forwards(values: BeanValues, composite: Bean) -> Iterator[ForwardTo]:
-    written = composite.values.get("forwardTo")
-    for bean in values.beans.beans_of(written) if written else ():
+def _forwards(composite: BeanValues) -> Iterator[ForwardTo]:
+    for one in composite.of("forwardTo"):
         selector: str | None = None
-        if bean.kind == "filteredDestination":
-            selector = values.text(bean, "selector")
+        if one.bean.kind == "filteredDestination":
+            selector = one.given("selector")
             if selector is None:
                 # Quirk (Classic 5.x): without a selector it matches nothing.
                 continue
-            found = values.destinations(bean)
-        elif bean.kind in DESTINATION_KINDS:
-            found = values.destinations_of(bean)
+            found = one.destinations()
+        elif one.bean.kind in DESTINATION_KINDS:
+            found = one.own_destinations()
         else:
-            _warn_of_unknown(values, bean)
+            _warn_of_unknown(one)
             continue
         for destination in found:
             yield ForwardTo(destination=destination, selector=selector)
 
 
-def _warn_of_unknown(values: BeanValues, bean: Bean) -> None:
-    values.warn(
-        bean.source,
-        f"interceptor {bean.kind or 'without a class'} is not known here and left out: whether it "
-        "copies redeliveries is unknown",
+def _warn_of_unknown(interceptor: BeanValues) -> None:
+    interceptor.warn(
+        f"interceptor {interceptor.bean.kind or 'without a class'} is not known here and left out: "
+        "whether it copies redeliveries is unknown"
     )
 
 

@@ -1,18 +1,19 @@
 """Makes the link of a configuration: the URL's scheme gives the wire, the broker the product."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypedDict
+from typing import TYPE_CHECKING, Protocol
 from uuid import uuid4
 
 from amqsidecar.broker import BrokerKind, LookSession
-from amqsidecar.brokers.artemis.left_behind import why_left_by_core
+from amqsidecar.brokers.artemis.link_settings import ArtemisLinkSettings
+from amqsidecar.brokers.classic.link_settings import ClassicLinkSettings, FrameLimit
 from amqsidecar.brokers.classic.room import Rooms
 from amqsidecar.brokers.classic.statistics import AskStatistics
 from amqsidecar.brokers.connection.bearer_tokens import BearerTokens, token_in_file
 from amqsidecar.brokers.connection.credentials import Credentials, Password
 from amqsidecar.brokers.connection.endpoint import Endpoint
-from amqsidecar.brokers.stomp_classic.settings import FrameLimit
 from amqsidecar.clock import Clock, SystemClock
 from amqsidecar.config.broker_url import BrokerUrl
 from amqsidecar.config.load import check_wire, has_amqp
@@ -26,7 +27,7 @@ from amqsidecar.engine.broker_held_queues import INSTANCE, NOT_KEPT
 from amqsidecar.engine.crash_points import CrashPoint
 from amqsidecar.engine.judging.dead_letter_names import DeadLetterNames
 from amqsidecar.errors import BrokerRefused, ConfigError, Problem
-from amqsidecar.formats.classic_persistence import KeepsNonPersistent, always_keeps
+from amqsidecar.formats.classic_persistence import always_keeps
 from amqsidecar.model.resend_effect import ResendEffect
 from amqsidecar.policy.classic_rules import ClassicRules, VirtualTopic
 from amqsidecar.policy.dead_letter_decider import DeadLetterDecider
@@ -72,26 +73,6 @@ if TYPE_CHECKING:
     from amqsidecar.brokers.core_artemis.link import CoreArtemisLink
 
 # Why the imports in functions: a sidecar speaks one wire, and starts faster without the others.
-
-
-class _Common(TypedDict):
-    endpoint: Endpoint
-    clock: Clock
-    instance: str
-    final_suffix: str
-    crash_point: CrashPoint
-    rules_digest: str
-
-
-class _OfArtemis(_Common):
-    allowed_effects: Collection[ResendEffect]
-
-
-class _OfClassic(_Common):
-    keeps_non_persistent: KeepsNonPersistent
-    ask_counters: AskStatistics | None
-    virtual_topics: tuple[VirtualTopic, ...]
-    demands_subscribers: bool
 
 
 class DelayingLook(LookSession, ShowsSchedule, Protocol):
@@ -186,19 +167,18 @@ class LinkMaker:
             BrokerRefused: as above, if it refuses us.
         """
         url = self._config.broker.url[self._number]
-        common = self._common(url, instance)
         if url.scheme.startswith("openwire"):
-            return self._openwire(common)
+            return self._openwire(instance)
         if url.scheme.startswith("core"):
-            return self._core_artemis(common)
+            return self._core_artemis(instance)
         if url.scheme.startswith("artemis"):
-            return self._artemis_pair(common)
-        is_artemis = self._kind(url, common["endpoint"]) is BrokerKind.ARTEMIS
+            return self._artemis_pair(instance)
+        is_artemis = self._kind(url) is BrokerKind.ARTEMIS
         if url.scheme.startswith("amqp"):
             make = self._amqp_artemis if is_artemis else self._amqp_classic
         else:
             make = self._stomp_artemis if is_artemis else self._stomp_classic
-        return make(common)
+        return make(instance)
 
     def make_delaying(self) -> DelayingLink:
         """Return a link to a broker that keeps waiting messages.
@@ -208,97 +188,75 @@ class LinkMaker:
             BrokerRefused: as `make`; or this broker can't keep it over this wire.
         """
         url = self._config.broker.url[self._number]
-        common = self._common(url, INSTANCE)
         if url.scheme.startswith("core"):
-            return self._core_artemis(common)
+            return self._core_artemis(INSTANCE)
         if url.scheme.startswith("artemis"):
-            return self._artemis_pair(common)
-        kind = self._kind(url, common["endpoint"])
+            return self._artemis_pair(INSTANCE)
+        kind = self._kind(url)
         if kind is BrokerKind.ARTEMIS and url.scheme.startswith("amqp"):
-            return self._amqp_artemis(common)
+            return self._amqp_artemis(INSTANCE)
         raise BrokerRefused(NOT_KEPT[kind])
 
-    def _kind(self, url: BrokerUrl, endpoint: Endpoint) -> BrokerKind:
+    def _kind(self, url: BrokerUrl) -> BrokerKind:
         if url.scheme.startswith("openwire"):
             return BrokerKind.CLASSIC
         ask = self._ask_over_amqp if url.scheme.startswith("amqp") else self._ask_over_stomp
-        return self._config.broker.expected_kind or ask(endpoint)
+        return self._config.broker.expected_kind or ask(self._endpoint())
 
-    def _openwire(self, common: _Common) -> ExaminedLink:
-        from amqsidecar.brokers.classic.link_settings import ClassicLinkSettings  # noqa: PLC0415
+    def _openwire(self, instance: str) -> ExaminedLink:
         from amqsidecar.brokers.openwire.link import OpenWireLink  # noqa: PLC0415 - as above
 
-        return OpenWireLink(ClassicLinkSettings(rooms=self._rooms, **self._of_classic(common)))
+        return OpenWireLink(self._for_classic(instance))
 
-    def _artemis_pair(self, common: _Common) -> "CoreArtemisLink | ArtemisPairLink":
+    def _artemis_pair(self, instance: str) -> "CoreArtemisLink | ArtemisPairLink":
         """Return a link over Core, and over AMQP beside it where its library is installed."""
+        from amqsidecar.brokers.core_artemis.link import CoreArtemisLink  # noqa: PLC0415
+
+        settings = self._for_artemis(instance)
         if not has_amqp():
-            return self._core_artemis(common, lambda: 'AMQP needs pip install "amqsidecar[amqp]"')
+            why = 'AMQP needs pip install "amqsidecar[amqp]"'
+            return CoreArtemisLink(replace(settings, why_amqp_left=lambda: why))
         from amqsidecar.brokers.amqp.knock import AmqpKnock  # noqa: PLC0415
         from amqsidecar.brokers.amqp_artemis.link import AmqpArtemisLink  # noqa: PLC0415
-        from amqsidecar.brokers.amqp_artemis.look import AmqpArtemisSettings  # noqa: PLC0415
         from amqsidecar.brokers.artemis_pair.link import ArtemisPairLink  # noqa: PLC0415
         from amqsidecar.brokers.artemis_pair.second_wire import (  # noqa: PLC0415
             SecondWire,
             SecondWireMemory,
         )
 
-        endpoint = common["endpoint"]
+        endpoint = settings.endpoint
         memory = self._second_wires.setdefault(self._number, SecondWireMemory())
         wire = SecondWire(lambda: AmqpKnock(endpoint), endpoint.place, self._clock, memory)
-        core = self._core_artemis(common, wire.why_left)
-        amqp = AmqpArtemisLink(AmqpArtemisSettings(is_own_only=True, **self._of_artemis(common)))
         return ArtemisPairLink(
-            core, amqp, second_wire=wire, clock=self._clock, crash_point=self._crash_point
+            CoreArtemisLink(replace(settings, why_amqp_left=wire.why_left)),
+            AmqpArtemisLink(replace(settings, is_own_only=True)),
+            second_wire=wire,
+            clock=self._clock,
+            crash_point=self._crash_point,
         )
 
-    def _core_artemis(
-        self, common: _Common, why_amqp_left: Callable[[], str] = why_left_by_core
-    ) -> "CoreArtemisLink":
+    def _core_artemis(self, instance: str) -> "CoreArtemisLink":
         from amqsidecar.brokers.core_artemis.link import CoreArtemisLink  # noqa: PLC0415
-        from amqsidecar.brokers.core_artemis.look import CoreArtemisSettings  # noqa: PLC0415
 
-        return CoreArtemisLink(
-            CoreArtemisSettings(why_amqp_left=why_amqp_left, **self._of_artemis(common))
-        )
+        return CoreArtemisLink(self._for_artemis(instance))
 
-    def _amqp_artemis(self, common: _Common) -> "AmqpArtemisLink":
+    def _amqp_artemis(self, instance: str) -> "AmqpArtemisLink":
         from amqsidecar.brokers.amqp_artemis.link import AmqpArtemisLink  # noqa: PLC0415
-        from amqsidecar.brokers.amqp_artemis.look import AmqpArtemisSettings  # noqa: PLC0415
 
-        return AmqpArtemisLink(AmqpArtemisSettings(**self._of_artemis(common)))
+        return AmqpArtemisLink(self._for_artemis(instance))
 
-    def _amqp_classic(self, common: _Common) -> ExaminedLink:
+    def _amqp_classic(self, instance: str) -> ExaminedLink:
         from amqsidecar.brokers.amqp_classic.link import AmqpClassicLink  # noqa: PLC0415
-        from amqsidecar.brokers.amqp_classic.look import AmqpClassicSettings  # noqa: PLC0415
 
-        intake = self._config.intake
-        return AmqpClassicLink(
-            AmqpClassicSettings(
-                names=DeadLetterNames(self._rules, intake.origin),
-                amqp_producers_only=intake.producers is Producers.AMQP,
-                allowed_losses=frozenset(intake.allow_lossy),
-                **self._of_classic(common),
-            )
-        )
+        return AmqpClassicLink(self._for_classic(instance))
 
-    def _stomp_classic(self, common: _Common) -> ExaminedLink:
+    def _stomp_classic(self, instance: str) -> ExaminedLink:
         from amqsidecar.brokers.stomp_classic.link import StompClassicLink  # noqa: PLC0415
-        from amqsidecar.brokers.stomp_classic.settings import StompClassicSettings  # noqa: PLC0415
 
-        return StompClassicLink(
-            StompClassicSettings(
-                allowed_losses=frozenset(self._config.intake.allow_lossy),
-                unreadable=self._unreadable,
-                rooms=self._rooms,
-                frame_limit=self._frame_limit,
-                **self._of_classic(common),
-            )
-        )
+        return StompClassicLink(self._for_classic(instance))
 
-    def _stomp_artemis(self, common: _Common) -> ExaminedLink:
+    def _stomp_artemis(self, instance: str) -> ExaminedLink:
         from amqsidecar.brokers.stomp_artemis.link import StompArtemisLink  # noqa: PLC0415
-        from amqsidecar.brokers.stomp_artemis.management import StompArtemisSettings  # noqa: PLC0415
 
         if self._config.store.is_shared:
             # Why: Artemis acknowledges over STOMP after the commit, one by one. What was committed
@@ -309,34 +267,40 @@ class LinkMaker:
                 "broker.url, or a schedule of one sidecar"
             )
             raise ConfigError([Problem("store.url", what)])
-        return StompArtemisLink(
-            StompArtemisSettings(
-                allowed_losses=frozenset(self._config.intake.allow_lossy),
-                **self._of_artemis(common),
-            )
+        return StompArtemisLink(self._for_artemis(instance))
+
+    def _for_artemis(self, instance: str) -> ArtemisLinkSettings:
+        return ArtemisLinkSettings(
+            self._endpoint(),
+            clock=self._clock,
+            instance=instance,
+            final_suffix=self._config.redelivery.final_suffix,
+            crash_point=self._crash_point,
+            rules_digest=self._rules_digest,
+            allowed_effects=self._config.redelivery.allow,
+            allowed_losses=frozenset(self._config.intake.allow_lossy),
         )
 
-    def _common(self, url: BrokerUrl, instance: str) -> _Common:
-        return {
-            "endpoint": self._endpoint(url),
-            "clock": self._clock,
-            "instance": instance,
-            "final_suffix": self._config.redelivery.final_suffix,
-            "crash_point": self._crash_point,
-            "rules_digest": self._rules_digest,
-        }
-
-    def _of_artemis(self, common: _Common) -> _OfArtemis:
-        return {**common, "allowed_effects": self._config.redelivery.allow}
-
-    def _of_classic(self, common: _Common) -> _OfClassic:
-        return {
-            **common,
-            "keeps_non_persistent": self._keeps_non_persistent,
-            "ask_counters": self._ask_counters(),
-            "virtual_topics": self._virtual_topics,
-            "demands_subscribers": ResendEffect.DROP not in self._config.redelivery.allow,
-        }
+    def _for_classic(self, instance: str) -> ClassicLinkSettings:
+        intake, redelivery = self._config.intake, self._config.redelivery
+        return ClassicLinkSettings(
+            self._endpoint(),
+            clock=self._clock,
+            instance=instance,
+            final_suffix=redelivery.final_suffix,
+            crash_point=self._crash_point,
+            rules_digest=self._rules_digest,
+            keeps_non_persistent=self._keeps_non_persistent,
+            ask_counters=self._ask_counters(),
+            virtual_topics=self._virtual_topics,
+            demands_subscribers=ResendEffect.DROP not in redelivery.allow,
+            rooms=self._rooms,
+            allowed_losses=frozenset(intake.allow_lossy),
+            names=DeadLetterNames(self._rules, intake.origin),
+            amqp_producers_only=intake.producers is Producers.AMQP,
+            unreadable=self._unreadable,
+            frame_limit=self._frame_limit,
+        )
 
     @property
     def _virtual_topics(self) -> tuple[VirtualTopic, ...]:
@@ -356,8 +320,8 @@ class LinkMaker:
             options.jolokia_url, password=lambda: revealed(options.jolokia_password()), tls=tls
         ).ask
 
-    def _endpoint(self, url: BrokerUrl) -> Endpoint:
-        options = self._config.broker
+    def _endpoint(self) -> Endpoint:
+        options, url = self._config.broker, self._config.broker.url[self._number]
         credentials = self._credentials(url)
         # Why: what can't be read is reported before a connection is made.
         credentials.secret()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import structlog
+from starlette.applications import Starlette
 
 from amqsidecar import __version__
 from amqsidecar.clock import SystemClock
@@ -55,10 +56,12 @@ def run_listener(config: Config) -> int:
     metrics.limit(settings.connections_max, settings.logins_max)
     listener = Listener(settings, metrics)
     http = HttpServer(
-        make_probes(
-            metrics.render,
-            lambda: listener.problem or _problem(acceptor),
-            lambda: listener.shortage,
+        Starlette(
+            routes=make_probes(
+                metrics.render,
+                lambda: listener.problem or _problem(acceptor),
+                lambda: listener.shortage,
+            )
         )
     )
     address = ""

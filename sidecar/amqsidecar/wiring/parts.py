@@ -174,7 +174,7 @@ class ProcessParts:
         if config.http.strangers_problem:
             raise ConfigError([Problem("http.listen", config.http.strangers_problem)])
         from amqsidecar.http.api.api import routes as api_routes  # noqa: PLC0415
-        from amqsidecar.http.app import make_app  # noqa: PLC0415
+        from amqsidecar.http.app import make_app, probes_of  # noqa: PLC0415
         from amqsidecar.http.authentication.proxy import Proxies  # noqa: PLC0415 - as said above
         from amqsidecar.http.authentication.settings import Bodies  # noqa: PLC0415
         from amqsidecar.http.authentication.setup import set_up  # noqa: PLC0415
@@ -222,7 +222,7 @@ class ProcessParts:
         )
         routes += entrance.routes
         server = HttpServer(
-            make_app(queries, entrance.access, routes, console.show_refusal),
+            make_app(probes_of(queries), entrance.access, routes, console.show_refusal),
             is_shared=Proxies(config.http.trusted_proxies).has,
         )
         host, port = server.start(*split_listen(config.http.listen))

@@ -9,9 +9,9 @@ from proton import Message, byte, symbol
 from amqsidecar.broker import BrokerKind, Delivery, IntakeQueue, Resend, TakeSession
 from amqsidecar.brokers.amqp.links import AmqpDelivery
 from amqsidecar.brokers.amqp_artemis.link import AmqpArtemisLink
-from amqsidecar.brokers.amqp_artemis.look import AmqpArtemisSettings
 from amqsidecar.brokers.amqp_artemis.take import AmqpArtemisTake
 from amqsidecar.brokers.artemis.left_behind import STUCK
+from amqsidecar.brokers.artemis.link_settings import ArtemisLinkSettings
 from amqsidecar.clock import SystemClock
 from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.engine.send_gate import GateAction, SendGate
@@ -178,7 +178,7 @@ def test_what_would_get_lost_is_a_route_problem(
 def test_classic_is_refused_with_the_url_that_works(classic_6: Broker, unique: str) -> None:
     """This link is for Artemis."""
     link = AmqpArtemisLink(
-        AmqpArtemisSettings(
+        ArtemisLinkSettings(
             classic_6.endpoint("AMQP_PORT"),
             clock=SystemClock(),
             instance=unique,
@@ -210,7 +210,7 @@ def test_a_user_without_manage_can_move_but_not_by_qualified_name(
     with ExitStack() as opened:
         broker = opened.enter_context(ArtemisBroker(xml))
         made = AmqpArtemisLink(
-            AmqpArtemisSettings(broker.endpoint("PORT"), clock=SystemClock(), instance=unique)
+            ArtemisLinkSettings(broker.endpoint("PORT"), clock=SystemClock(), instance=unique)
         )
         link = opened.enter_context(closing(made.take(f"{unique}.token")))
         assert link.description.version == broker.version
@@ -262,7 +262,7 @@ def test_a_user_without_manage_can_move_but_not_by_qualified_name(
 def test_a_frozen_broker_is_a_lost_link(artemis: Broker, unique: str) -> None:
     """A peer that keeps the connection and says nothing is taken for dead."""
     endpoint = artemis.endpoint("PORT", idle_timeout_s=IDLE_S)
-    settings = AmqpArtemisSettings(endpoint, clock=SystemClock(), instance=unique)
+    settings = ArtemisLinkSettings(endpoint, clock=SystemClock(), instance=unique)
     with closing(AmqpArtemisLink(settings).take(f"{unique}.token")) as link:
         stay_idle(link)
         artemis.pause()
@@ -427,7 +427,7 @@ def test_only_what_amqp_clients_made_is_read(artemis: Broker, harness: AmqpArtem
         return len(found) >= len(ids)
 
     link = AmqpArtemisLink(
-        AmqpArtemisSettings(
+        ArtemisLinkSettings(
             artemis.endpoint("PORT"), clock=SystemClock(), instance="own", is_own_only=True
         )
     )

@@ -10,8 +10,8 @@ from amqsidecar.broker import Delivery, IntakeQueue
 from amqsidecar.brokers.amqp.links import Receiver
 from amqsidecar.brokers.amqp_classic import take as amqp_classic_take
 from amqsidecar.brokers.amqp_classic.link import AmqpClassicLink
-from amqsidecar.brokers.amqp_classic.look import AmqpClassicSettings
 from amqsidecar.brokers.amqp_classic.take import AmqpClassicTake
+from amqsidecar.brokers.classic.link_settings import ClassicLinkSettings
 from amqsidecar.clock import SystemClock
 from amqsidecar.engine.judging.dead_letter_names import DeadLetterNames
 from amqsidecar.errors import BrokerRefused, LinkLost, QueueRefused
@@ -549,7 +549,7 @@ def test_missing_rights_are_named(caplog: pytest.LogCaptureFixture) -> None:
 
         def link_of(user: str) -> AmqpClassicLink:
             return AmqpClassicLink(
-                AmqpClassicSettings(
+                ClassicLinkSettings(
                     secured.endpoint("AMQP_JMS_PORT", user=user, password=user),
                     clock=SystemClock(),
                     instance=user,

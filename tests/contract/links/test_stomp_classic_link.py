@@ -10,13 +10,13 @@ from functools import partial
 import pytest
 
 from amqsidecar.broker import Delivery, IntakeQueue
+from amqsidecar.brokers.classic.link_settings import ClassicLinkSettings, FrameLimit
 from amqsidecar.brokers.classic.queues import EMPTIED
 from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.brokers.stomp_classic import consumers as stomp_classic_consumers
 from amqsidecar.brokers.stomp_classic import look, trials
 from amqsidecar.brokers.stomp_classic import look as stomp_classic_look
 from amqsidecar.brokers.stomp_classic.link import StompClassicLink
-from amqsidecar.brokers.stomp_classic.settings import FrameLimit, StompClassicSettings
 from amqsidecar.brokers.stomp_classic.take import StompClassicTake
 from amqsidecar.clock import SystemClock
 from amqsidecar.errors import LinkLost, QueueRefused, SendsRefused
@@ -95,7 +95,7 @@ def make_link(broker: ClassicBroker, unique: str, unreadable: dict[str, str]) ->
         *allowed: Loss, endpoint: Endpoint | None = None, **options: object
     ) -> StompClassicTake:
         link = StompClassicLink(
-            StompClassicSettings(
+            ClassicLinkSettings(
                 endpoint or broker.endpoint("STOMP_PORT"),
                 clock=SystemClock(),
                 instance=unique,
@@ -579,7 +579,7 @@ def test_what_the_broker_can_not_convert_is_left_in_the_token_queue_too(
 
         def take_token() -> int | None:
             link = StompClassicLink(
-                StompClassicSettings(
+                ClassicLinkSettings(
                     broker.endpoint("STOMP_PORT"),
                     clock=SystemClock(),
                     instance=unique,
@@ -662,7 +662,7 @@ def test_the_doctor_s_own_queue_is_emptied_at_once(
     monkeypatch.setattr(trials, "_TAKEN_TIMEOUT_S", 3_600)
     JmsPeer.of(broker, "openwire").fill(unique, 1, size=10, test_id="only-")
     link = StompClassicLink(
-        StompClassicSettings(broker.endpoint("STOMP_PORT"), clock=SystemClock(), instance=unique)
+        ClassicLinkSettings(broker.endpoint("STOMP_PORT"), clock=SystemClock(), instance=unique)
     )
     with closing(link.look()) as look:
         assert look.trials().remove(queue(unique)) == EMPTIED

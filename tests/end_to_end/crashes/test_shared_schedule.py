@@ -336,6 +336,30 @@ def test_the_server_is_killed_and_stopped(run: Run, server: PostgresServer) -> N
     run.check()
 
 
+@pytest.mark.proof  # A minute: so long may a statement take.
+@pytest.mark.parametrize("broker", ["artemis"], indirect=True)
+def test_a_server_that_hangs_is_reported(run: Run, server: PostgresServer) -> None:
+    """It takes connections and answers nothing; the alert of a link that is down sees it, too."""
+    run.start()
+    run.produce()
+    server.pause()
+    run.produce()
+    eventually(
+        lambda: all(one.metric("amqsidecar_link_up") == 0 for one in run.sidecars),
+        within_s=180,
+        what="the sidecars find their store hanging",
+    )
+    for one in run.sidecars:
+        assert "no answer for 65 s" in one.get("/readyz")[1]
+        assert "no answer for 65 s" in one.log()
+    server.resume()
+    for one in run.sidecars:
+        one.wait_ready()
+    run.produce()
+    run.settle()
+    run.check()
+
+
 @pytest.mark.parametrize("broker", ["classic"], indirect=True)
 def test_a_standby_takes_over(broker: Broker, unique: str, tmp_path: Path) -> None:
     """It has confirmed each commit; the sidecars find it by the hosts in `store.url`."""

@@ -20,10 +20,10 @@ from uuid import uuid4
 import pytest
 from playwright.sync_api import expect
 
+from amqsidecar.brokers.artemis.link_settings import ArtemisLinkSettings
 from amqsidecar.brokers.artemis.management import ManagementQuestion
 from amqsidecar.brokers.classic.link_settings import ClassicLinkSettings
 from amqsidecar.brokers.core_artemis.link import CoreArtemisLink
-from amqsidecar.brokers.core_artemis.look import CoreArtemisSettings
 from amqsidecar.brokers.openwire.link import OpenWireLink
 from amqsidecar.clock import SystemClock
 from support.brokers.real import ArtemisBroker, ClassicBroker
@@ -204,7 +204,7 @@ def queues_of(broker: Running) -> set[str]:
     instance = f"names-{uuid4().hex}"
     if isinstance(broker, ArtemisBroker):
         core = CoreArtemisLink(
-            CoreArtemisSettings(broker.endpoint("PORT"), clock=SystemClock(), instance=instance)
+            ArtemisLinkSettings(broker.endpoint("PORT"), clock=SystemClock(), instance=instance)
         )
         with closing(core.look()) as opened:
             names = opened._management.ask(ManagementQuestion("broker", "getQueueNames")).value

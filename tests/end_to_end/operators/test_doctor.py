@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from amqsidecar.brokers.amqp_artemis.link import AmqpArtemisLink
-from amqsidecar.brokers.amqp_artemis.look import AmqpArtemisSettings
+from amqsidecar.brokers.artemis.link_settings import ArtemisLinkSettings
 from amqsidecar.brokers.classic.link_settings import ClassicLinkSettings
 from amqsidecar.brokers.openwire.link import OpenWireLink
 from amqsidecar.clock import SystemClock
@@ -90,7 +90,7 @@ def own_queues(broker: Broker) -> list[str]:
     """Return what doctors have left in a broker, by the broker's own word."""
     if broker.kind == "artemis":
         made = AmqpArtemisLink(
-            AmqpArtemisSettings(broker.endpoint("PORT"), clock=SystemClock(), instance="test")
+            ArtemisLinkSettings(broker.endpoint("PORT"), clock=SystemClock(), instance="test")
         )
         link = made.look()
         names = link.trials().addresses()

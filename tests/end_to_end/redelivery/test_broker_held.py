@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from amqsidecar.brokers.amqp_artemis.link import AmqpArtemisLink
-from amqsidecar.brokers.amqp_artemis.look import AmqpArtemisSettings
+from amqsidecar.brokers.artemis.link_settings import ArtemisLinkSettings
 from amqsidecar.clock import SystemClock
 from amqsidecar.model.destination import queue
 from amqsidecar.wiring.app import CRASH_POINT_VARIABLE
@@ -352,7 +352,7 @@ class SetClock(SystemClock):
 def test_the_broker_shows_where_waiting_messages_may_be_lost(broker: ArtemisBroker) -> None:
     clock = SetClock()
     link = AmqpArtemisLink(
-        AmqpArtemisSettings(broker.endpoint("PORT"), clock=clock, instance="looks")
+        ArtemisLinkSettings(broker.endpoint("PORT"), clock=clock, instance="looks")
     ).move()
     reasons = {
         "lossy.purged": "purge-on-no-consumers",

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 import pytest
 
 from amqsidecar.broker import IntakeQueue, LookSession
+from amqsidecar.brokers.artemis.link_settings import ArtemisLinkSettings
 from amqsidecar.brokers.stomp_artemis.link import StompArtemisLink
-from amqsidecar.brokers.stomp_artemis.management import StompArtemisSettings
 from amqsidecar.clock import SystemClock
 from amqsidecar.errors import LinkLost, QueueRefused
 from amqsidecar.formats import openwire_codec as codec
@@ -249,7 +249,7 @@ def test_artemis_notifies_a_stomp_link_of_a_queue_made_for_the_first_dead_letter
     caplog.set_level("INFO")
     hearing, deaf = (
         StompArtemisLink(
-            StompArtemisSettings(
+            ArtemisLinkSettings(
                 limited_artemis.endpoint("PORT", user=user, password=user),
                 clock=SystemClock(),
                 instance=f"{unique}-{user}",

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from amqsidecar.broker import IntakeQueue
+from amqsidecar.brokers.artemis.link_settings import ArtemisLinkSettings
 from amqsidecar.brokers.stomp_artemis.link import StompArtemisLink
-from amqsidecar.brokers.stomp_artemis.management import StompArtemisSettings
 from amqsidecar.clock import SystemClock
 from amqsidecar.errors import BrokerRefused, DiscoveryRefused, QueueRefused
 from amqsidecar.model.destination import queue
@@ -101,7 +101,7 @@ def test_the_least_rights_are_enough(
 def test_what_is_missing_is_reported(broker: ArtemisBroker, unique: str) -> None:
     """Without the right to manage no queue is found; a queue closed to the user is named."""
     link = StompArtemisLink(
-        StompArtemisSettings(
+        ArtemisLinkSettings(
             broker.endpoint("PORT", user="unmanaged", password="unmanaged"),
             clock=SystemClock(),
             instance=unique,

@@ -9,8 +9,8 @@ from amqsidecar.broker import LookSession
 from amqsidecar.brokers.amqp.connection import AmqpConnection
 from amqsidecar.brokers.amqp.links import Receiver, Sender, is_answered, refusal_words
 from amqsidecar.brokers.amqp_artemis.link import AmqpArtemisLink
-from amqsidecar.brokers.amqp_artemis.look import AmqpArtemisSettings
 from amqsidecar.brokers.amqp_artemis.take import AmqpArtemisTake
+from amqsidecar.brokers.artemis.link_settings import ArtemisLinkSettings
 from amqsidecar.clock import SystemClock
 from support.brokers.real import spoken
 from support.links.amqp_messages import copies_of, drained
@@ -52,7 +52,7 @@ class AmqpArtemisHarness(ArtemisHarness):
 
     def make_link(self, instance: str) -> AmqpArtemisLink:
         return AmqpArtemisLink(
-            AmqpArtemisSettings(
+            ArtemisLinkSettings(
                 self.broker.endpoint("PORT"), clock=SystemClock(), instance=instance
             )
         )

@@ -8,8 +8,8 @@ from amqsidecar.broker import IntakeQueue, LookSession
 from amqsidecar.brokers.amqp.connection import AmqpConnection
 from amqsidecar.brokers.amqp.links import Receiver, Sender, is_answered, refusal_words
 from amqsidecar.brokers.amqp_classic.link import AmqpClassicLink
-from amqsidecar.brokers.amqp_classic.look import AmqpClassicSettings
 from amqsidecar.brokers.amqp_classic.take import AmqpClassicTake
+from amqsidecar.brokers.classic.link_settings import ClassicLinkSettings
 from amqsidecar.clock import SystemClock
 from amqsidecar.engine.judging.dead_letter_names import DeadLetterNames
 from amqsidecar.model.destination import queue
@@ -33,7 +33,7 @@ class AmqpClassicHarness(ClassicHarness):
 
     def make_link(self, instance: str, names: DeadLetterNames = NO_NAMES) -> AmqpClassicLink:
         return AmqpClassicLink(
-            AmqpClassicSettings(
+            ClassicLinkSettings(
                 self.broker.endpoint(self.port),
                 clock=SystemClock(),
                 instance=f"{self.prefix}-{instance}",

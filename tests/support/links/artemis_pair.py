@@ -8,12 +8,11 @@ from typing import Any
 from amqsidecar.broker import LookSession
 from amqsidecar.brokers.amqp.knock import AmqpKnock
 from amqsidecar.brokers.amqp_artemis.link import AmqpArtemisLink
-from amqsidecar.brokers.amqp_artemis.look import AmqpArtemisSettings
+from amqsidecar.brokers.artemis.link_settings import ArtemisLinkSettings
 from amqsidecar.brokers.artemis_pair.link import ArtemisPairLink
 from amqsidecar.brokers.artemis_pair.second_wire import SecondWire, SecondWireMemory
 from amqsidecar.brokers.artemis_pair.take import PairTake
 from amqsidecar.brokers.core_artemis.link import CoreArtemisLink
-from amqsidecar.brokers.core_artemis.look import CoreArtemisSettings
 from amqsidecar.clock import SystemClock
 from amqsidecar.model.resend_effect import ResendEffect
 from support.brokers.real import Broker
@@ -50,8 +49,8 @@ def pair_link(
         "allowed_effects": allowed_effects,
     }
     return ArtemisPairLink(
-        CoreArtemisLink(CoreArtemisSettings(endpoint, why_amqp_left=wire.why_left, **both)),
-        AmqpArtemisLink(AmqpArtemisSettings(endpoint, is_own_only=True, **both)),
+        CoreArtemisLink(ArtemisLinkSettings(endpoint, why_amqp_left=wire.why_left, **both)),
+        AmqpArtemisLink(ArtemisLinkSettings(endpoint, is_own_only=True, **both)),
         second_wire=wire,
         clock=clock,
     )

@@ -7,10 +7,10 @@ from uuid import uuid1
 
 from amqsidecar.broker import LookSession
 from amqsidecar.brokers.artemis.left_behind import MADE_BY_OTHERS
+from amqsidecar.brokers.artemis.link_settings import ArtemisLinkSettings
 from amqsidecar.brokers.core.consumers import CoreDelivery
 from amqsidecar.brokers.core.session import is_forced
 from amqsidecar.brokers.core_artemis.link import CoreArtemisLink
-from amqsidecar.brokers.core_artemis.look import CoreArtemisSettings
 from amqsidecar.brokers.core_artemis.take import CoreArtemisTake
 from amqsidecar.clock import SystemClock
 from amqsidecar.engine.crash_points import CrashPoint, no_crash
@@ -66,7 +66,7 @@ class CoreArtemisHarness(ArtemisHarness):
         crash_point: CrashPoint = no_crash,
     ) -> CoreArtemisLink:
         return CoreArtemisLink(
-            CoreArtemisSettings(
+            ArtemisLinkSettings(
                 self.broker.endpoint("PORT"),
                 clock=SystemClock(),
                 instance=instance,

@@ -9,14 +9,12 @@ from proton import Message
 
 from amqsidecar.broker import Delivery, Link
 from amqsidecar.brokers.amqp_artemis.link import AmqpArtemisLink
-from amqsidecar.brokers.amqp_artemis.look import AmqpArtemisSettings
 from amqsidecar.brokers.amqp_artemis.take import AmqpArtemisTake
+from amqsidecar.brokers.artemis.link_settings import ArtemisLinkSettings
 from amqsidecar.brokers.artemis_pair.take import PairTake
 from amqsidecar.brokers.core_artemis.link import CoreArtemisLink
-from amqsidecar.brokers.core_artemis.look import CoreArtemisSettings
 from amqsidecar.brokers.core_artemis.take import CoreArtemisTake
 from amqsidecar.brokers.stomp_artemis.link import StompArtemisLink
-from amqsidecar.brokers.stomp_artemis.management import StompArtemisSettings
 from amqsidecar.brokers.stomp_artemis.take import StompArtemisTake
 from amqsidecar.clock import SystemClock
 from amqsidecar.model.destination import Destination
@@ -156,18 +154,18 @@ class Origins:
         instance = self.prefix
         if self.wire == "amqp":
             return AmqpArtemisLink(
-                AmqpArtemisSettings(
+                ArtemisLinkSettings(
                     endpoint, clock=clock, instance=instance, allowed_effects=allowed
                 )
             )
         if self.wire == "core":
             return CoreArtemisLink(
-                CoreArtemisSettings(
+                ArtemisLinkSettings(
                     endpoint, clock=clock, instance=instance, allowed_effects=allowed
                 )
             )
         return StompArtemisLink(
-            StompArtemisSettings(endpoint, clock=clock, instance=instance, allowed_effects=allowed)
+            ArtemisLinkSettings(endpoint, clock=clock, instance=instance, allowed_effects=allowed)
         )
 
     @contextmanager

@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
 from amqsidecar.broker import LookSession
+from amqsidecar.brokers.artemis.link_settings import ArtemisLinkSettings
 from amqsidecar.brokers.artemis.management import ManagementQuestion
 from amqsidecar.brokers.stomp_artemis.link import StompArtemisLink
-from amqsidecar.brokers.stomp_artemis.management import StompArtemisSettings
 from amqsidecar.brokers.stomp_artemis.take import StompArtemisTake
 from amqsidecar.clock import SystemClock
 from amqsidecar.engine.crash_points import CrashPoint, no_crash
@@ -42,7 +42,7 @@ class StompArtemisHarness(ArtemisHarness):
         allowed_losses: Collection[Loss] = (),
     ) -> StompArtemisLink:
         return StompArtemisLink(
-            StompArtemisSettings(
+            ArtemisLinkSettings(
                 self.broker.endpoint("PORT"),
                 clock=SystemClock(),
                 instance=instance,

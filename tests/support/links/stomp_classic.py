@@ -3,8 +3,8 @@
 from typing import Any
 
 from amqsidecar.broker import LookSession
+from amqsidecar.brokers.classic.link_settings import ClassicLinkSettings
 from amqsidecar.brokers.stomp_classic.link import StompClassicLink
-from amqsidecar.brokers.stomp_classic.settings import StompClassicSettings
 from amqsidecar.brokers.stomp_classic.take import StompClassicTake
 from amqsidecar.clock import SystemClock
 from amqsidecar.model.left_behind import Loss
@@ -26,7 +26,7 @@ class StompClassicHarness(ClassicHarness):
         self, instance: str, *, allowed: frozenset[Loss] = frozenset(), **options: Any
     ) -> StompClassicLink:
         return StompClassicLink(
-            StompClassicSettings(
+            ClassicLinkSettings(
                 self.broker.endpoint("STOMP_PORT"),
                 clock=SystemClock(),
                 instance=f"{self.prefix}-{instance}",

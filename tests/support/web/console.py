@@ -8,7 +8,7 @@ from typing import Any
 import httpx2
 
 from amqsidecar.clock import SystemClock
-from amqsidecar.http.app import make_app
+from amqsidecar.http.app import make_app, probes_of
 from amqsidecar.http.console.console import Console
 from amqsidecar.http.console.pages import routes
 from amqsidecar.http.serving import HttpServer
@@ -34,7 +34,9 @@ def running_console(path: Path | None, **tools: Any) -> Iterator[str]:
 
     queries = make_queries(open_schedule=None if path is None else open_schedule, **tools)
     console = Console(queries)
-    server = HttpServer(make_app(queries, OPEN_ACCESS, routes(console), console.show_refusal))
+    server = HttpServer(
+        make_app(probes_of(queries), OPEN_ACCESS, routes(console), console.show_refusal)
+    )
     host, port = server.start("127.0.0.1", 0)
     try:
         yield f"http://{host}:{port}"

@@ -9,7 +9,7 @@ from starlette.types import ASGIApp
 
 from amqsidecar.clock import SystemClock
 from amqsidecar.http.access import Access, Signing
-from amqsidecar.http.app import make_app
+from amqsidecar.http.app import make_app, probes_of
 from amqsidecar.http.masking import Masking
 from amqsidecar.http.store_queries import StoreQueries, Tools
 from amqsidecar.operations.active_rules import Policies, policies_of
@@ -58,4 +58,4 @@ def policies_of_file(path: Path) -> Policies:
 def app_of(
     health: Health | None = None, access: Access = OPEN_ACCESS, pages: Sequence[BaseRoute] = ()
 ) -> ASGIApp:
-    return make_app(make_queries(health), access, pages)
+    return make_app(probes_of(make_queries(health)), access, pages)

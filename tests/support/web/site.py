@@ -19,7 +19,7 @@ from starlette.types import ASGIApp
 from amqsidecar.clock import Clock, SystemClock
 from amqsidecar.http.access import Role, Signing
 from amqsidecar.http.api.api import routes as api_routes
-from amqsidecar.http.app import make_app
+from amqsidecar.http.app import make_app, probes_of
 from amqsidecar.http.authentication import files as access_files
 from amqsidecar.http.authentication.files import new_token, password_proof, token_digest
 from amqsidecar.http.authentication.login import CountLogin
@@ -167,7 +167,7 @@ def running_site(
     )
     console = Console(queries)
     routes = [*entrance.routes, *api_routes(queries), *console_routes(console)]
-    app = make_app(queries, entrance.access, routes, console.show_refusal)
+    app = make_app(probes_of(queries), entrance.access, routes, console.show_refusal)
     server = HttpServer(app)
     host, port = server.start("127.0.0.1", port)
     site = Site(folder, f"{host}:{port}", queries, _routes_of(app), tokens)

@@ -1,6 +1,6 @@
 """What size of a frame ends a connection to Classic over STOMP is learned from its ends."""
 
-from amqsidecar.brokers.stomp_classic.settings import FrameLimit
+from amqsidecar.brokers.classic.link_settings import FrameLimit
 
 
 def test_nothing_is_refused_before_a_connection_ended() -> None:

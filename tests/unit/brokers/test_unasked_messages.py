@@ -6,14 +6,15 @@ from contextlib import closing, contextmanager
 import pytest
 
 from amqsidecar.broker import IntakeQueue
+from amqsidecar.brokers.artemis.link_settings import ArtemisLinkSettings
 from amqsidecar.brokers.artemis.management import ArtemisQuestions
 from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.brokers.connection.waiting_messages import WaitingMessages
 from amqsidecar.brokers.openwire.connection import OpenWireConnection
 from amqsidecar.brokers.openwire.consumers import OpenWireConsumers
 from amqsidecar.brokers.stomp.connection import StompConnection
+from amqsidecar.brokers.stomp_artemis import intake as stomp_artemis_intake
 from amqsidecar.brokers.stomp_artemis.intake import StompArtemisIntake
-from amqsidecar.brokers.stomp_artemis.management import StompArtemisSettings
 from amqsidecar.brokers.stomp_classic.consumers import StompSubscriptions
 from amqsidecar.brokers.stomp_classic.intake import IntakeLimits, QueueReader, StompClassicIntake
 from amqsidecar.clock import SystemClock
@@ -34,16 +35,10 @@ BYTES_MAX = 128 * 2**20
 SMALL_BYTES_MAX = PREFETCH * 8_192
 
 
-def artemis_intake(
-    connection: StompConnection, connect: Callable[[], StompConnection]
-) -> StompArtemisIntake:
-    class Settings(StompArtemisSettings):
-        def connect(self) -> StompConnection:
-            return connect()
-
+def artemis_intake(connection: StompConnection) -> StompArtemisIntake:
     management = ArtemisQuestions()
     management.why_unusable = "there is none"
-    settings = Settings(at_loopback(1), clock=CLOCK, instance="test")
+    settings = ArtemisLinkSettings(at_loopback(1), clock=CLOCK, instance="test")
     return StompArtemisIntake(connection, settings, management)
 
 
@@ -117,12 +112,15 @@ def test_over_stomp_on_classic_where_the_intake_keeps_them(body: bytes) -> None:
 
 
 @pytest.mark.parametrize("body", [unasked.SMALL, unasked.LARGE], ids=["small", "large"])
-def test_over_stomp_on_artemis_where_the_intake_keeps_them(body: bytes) -> None:
+def test_over_stomp_on_artemis_where_the_intake_keeps_them(
+    body: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with stomp_connection(
         unasked.stomp(body, unasked.ARTEMIS_ID), unasked.polite_stomp()
     ) as connect:
         connection = connect()
-        intake = artemis_intake(connection, connect)
+        monkeypatch.setattr(stomp_artemis_intake, "connect", lambda _settings: connect())
+        intake = artemis_intake(connection)
         intake.attach([IntakeQueue(DEAD_LETTERS)], PREFETCH)
         with pytest.raises(LinkLost, match=WORDS):
             go_on(connection, lambda: intake.has_arrived)

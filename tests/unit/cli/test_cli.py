@@ -135,7 +135,7 @@ def test_every_command_has_help_and_the_common_options(
     text = capsys.readouterr().out
     assert "--config" in text
     assert "--set" in text
-    assert ("--output" in text) == (command not in ("run", "listen"))
+    assert ("--output" in text) == (command not in ("run", "listen", "fleet"))
 
 
 def test_the_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:

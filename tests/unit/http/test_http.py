@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from amqsidecar import __version__
 from amqsidecar.errors import ConfigError, StoreUnavailable
-from amqsidecar.http.app import make_app
+from amqsidecar.http.app import make_app, probes_of
 from amqsidecar.http.guard import MAX_BODY_BYTES
 from amqsidecar.http.serving import HttpServer, _listen
 from amqsidecar.http.store_queries import MAX_QUESTIONS, THREADS
@@ -203,7 +203,7 @@ def test_a_connection_that_is_answered_is_not_cut_for_others() -> None:
     async def page(_request: Request) -> Response:
         return StreamingResponse(endless())
 
-    app = make_app(make_queries(), OPEN_ACCESS, [Route("/page", page)])
+    app = make_app(probes_of(make_queries()), OPEN_ACCESS, [Route("/page", page)])
     server = HttpServer(app, timeout_s=60, max_connections=1)
     address = server.start("127.0.0.1", 0)
     with socket.create_connection(address, timeout=PATIENCE_S) as reader:
@@ -280,7 +280,7 @@ def test_probes_are_answered_while_every_question_waits_for_a_store(health: Heal
     async def page(_request: Request) -> Response:
         return Response(str(await queries.ask(lambda at: at.now_ms)))
 
-    app = make_app(queries, OPEN_ACCESS, [Route("/page", page)])
+    app = make_app(probes_of(queries), OPEN_ACCESS, [Route("/page", page)])
     server = HttpServer(app, max_connections=200, max_per_address=200)
     address = server.start("127.0.0.1", 0)
     waiting = [socket.create_connection(address, timeout=PATIENCE_S) for _ in range(THREADS + 5)]

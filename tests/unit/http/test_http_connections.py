@@ -12,7 +12,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from amqsidecar.http import serving
-from amqsidecar.http.app import make_app
+from amqsidecar.http.app import make_app, probes_of
 from amqsidecar.http.serving import MAX_CONNECTIONS, PROBE_PLACES, HttpServer
 from support.waiting import PATIENCE_S, eventually
 from support.web.in_process import OPEN_ACCESS, make_queries
@@ -51,7 +51,9 @@ class Bounds(TypedDict, total=False):
 def serving_on(
     host: str = "127.0.0.1", **bounds: Unpack[Bounds]
 ) -> Iterator[tuple[Address, HttpServer]]:
-    app = make_app(make_queries(), OPEN_ACCESS, [Route("/large", large), Route("/steady", steady)])
+    app = make_app(
+        probes_of(make_queries()), OPEN_ACCESS, [Route("/large", large), Route("/steady", steady)]
+    )
     server = HttpServer(app, **bounds)
     address = server.start(host, 0)
     try:

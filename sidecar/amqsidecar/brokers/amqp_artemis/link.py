@@ -17,13 +17,10 @@ from uuid import uuid4
 
 from amqsidecar.brokers.amqp.connection import AmqpConnection
 from amqsidecar.brokers.amqp.transaction import Coordinator
-from amqsidecar.brokers.amqp_artemis.look import (
-    AmqpArtemisLook,
-    AmqpArtemisOpened,
-    AmqpArtemisSettings,
-)
+from amqsidecar.brokers.amqp_artemis.look import AmqpArtemisLook, AmqpArtemisOpened
 from amqsidecar.brokers.amqp_artemis.management import ArtemisManagement
 from amqsidecar.brokers.amqp_artemis.take import AmqpArtemisMove, AmqpArtemisTake
+from amqsidecar.brokers.artemis.link_settings import ArtemisLinkSettings
 from amqsidecar.brokers.artemis.trials import meeting
 from amqsidecar.errors import BrokerRefused
 
@@ -31,7 +28,7 @@ from amqsidecar.errors import BrokerRefused
 class AmqpArtemisLink:
     """Opens AMQP connections to one Artemis broker; see `Link` of the broker contract."""
 
-    def __init__(self, settings: AmqpArtemisSettings) -> None:
+    def __init__(self, settings: ArtemisLinkSettings) -> None:
         self._settings = settings
 
     def look(self) -> AmqpArtemisLook:

@@ -1,7 +1,6 @@
 """What a link to Artemis over AMQP can do that was opened only to look."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from typing_extensions import override
@@ -26,17 +25,6 @@ from amqsidecar.errors import BrokerRefused
 from amqsidecar.formats.amqp_artemis_message import ENCODING, read_provenance
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.left_behind import LeftBehind
-
-
-@dataclass(frozen=True, kw_only=True)
-class AmqpArtemisSettings(ArtemisLinkSettings):
-    """Settings of an `AmqpArtemisLink`.
-
-    Attributes:
-        is_own_only: only what AMQP clients have made is read.
-    """
-
-    is_own_only: bool = False
 
 
 class AmqpArtemisTrials(ArtemisTrials):
@@ -104,12 +92,11 @@ class AmqpArtemisLook(ArtemisSession):
     _management: ArtemisManagement
 
     def __init__(
-        self, opened: AmqpArtemisOpened, settings: AmqpArtemisSettings, token_queue: str = ""
+        self, opened: AmqpArtemisOpened, settings: ArtemisLinkSettings, token_queue: str = ""
     ) -> None:
         super().__init__(opened.management, settings, run=opened.client_id, token_queue=token_queue)
         self._connection = opened.connection
         self._browser = Browser(opened.connection, is_classic=False)
-        self._is_own_only = settings.is_own_only
         version = self._connection.remote_properties().get("version", "")
         self.description = BrokerDescription(BrokerKind.ARTEMIS, version, (ENCODING,))
 
@@ -167,7 +154,7 @@ class AmqpArtemisLook(ArtemisSession):
                 f"can't look into {name} without the right to manage the broker: allow the user to "
                 "send and manage on activemq.management"
             )
-        browsable = MADE_BY_AMQP if self._is_own_only else BROWSABLE
+        browsable = MADE_BY_AMQP if self._settings.is_own_only else BROWSABLE
         selector = both(of_redelivery_ids(queue.redelivery_ids), browsable)
         read_origin = self._routes.read_origin
         for message in self._browser.look(name, at_most, selector, "queue"):

@@ -13,12 +13,9 @@ from amqsidecar.brokers.amqp.senders import SenderPool
 from amqsidecar.brokers.amqp.token import AmqpTokenWire
 from amqsidecar.brokers.amqp.transaction import Coordinator
 from amqsidecar.brokers.amqp_artemis.intake import AmqpIntake
-from amqsidecar.brokers.amqp_artemis.look import (
-    AmqpArtemisLook,
-    AmqpArtemisOpened,
-    AmqpArtemisSettings,
-)
+from amqsidecar.brokers.amqp_artemis.look import AmqpArtemisLook, AmqpArtemisOpened
 from amqsidecar.brokers.artemis import queue_watch
+from amqsidecar.brokers.artemis.link_settings import ArtemisLinkSettings
 from amqsidecar.brokers.artemis.management import ChosenMessages, selected
 from amqsidecar.brokers.artemis.trials import Meeting
 from amqsidecar.brokers.token_queue import TokenQueue
@@ -97,7 +94,7 @@ class _IntakeSession(AmqpArtemisLook):
     def __init__(
         self,
         opened: AmqpArtemisOpened,
-        settings: AmqpArtemisSettings,
+        settings: ArtemisLinkSettings,
         token_queue: str = "",
     ) -> None:
         super().__init__(opened, settings, token_queue)
@@ -164,7 +161,7 @@ class AmqpArtemisTake(_IntakeSession):
     def __init__(
         self,
         opened: AmqpArtemisOpened,
-        settings: AmqpArtemisSettings,
+        settings: ArtemisLinkSettings,
         coordinator: Coordinator,
         token_queue: str,
     ) -> None:
@@ -212,7 +209,7 @@ class AmqpArtemisMove(_IntakeSession):
     def __init__(
         self,
         opened: AmqpArtemisOpened,
-        settings: AmqpArtemisSettings,
+        settings: ArtemisLinkSettings,
         coordinator: Coordinator,
         met: Meeting,
     ) -> None:

@@ -16,8 +16,9 @@ from uuid import uuid4
 
 from amqsidecar.broker import MoveSession
 from amqsidecar.brokers.amqp.connection import AmqpConnection
-from amqsidecar.brokers.amqp_classic.look import AmqpClassicLook, AmqpClassicSettings
+from amqsidecar.brokers.amqp_classic.look import AmqpClassicLook
 from amqsidecar.brokers.amqp_classic.take import AmqpClassicTake
+from amqsidecar.brokers.classic.link_settings import ClassicLinkSettings
 from amqsidecar.engine.broker_held_queues import refuse_to_move
 from amqsidecar.errors import (
     BrokerRefused,
@@ -28,7 +29,7 @@ from amqsidecar.errors import (
 class AmqpClassicLink:
     """Opens AMQP connections to one Classic broker; see `Link` of the broker contract."""
 
-    def __init__(self, settings: AmqpClassicSettings) -> None:
+    def __init__(self, settings: ClassicLinkSettings) -> None:
         self._settings = settings
 
     def look(self) -> AmqpClassicLook:

@@ -6,7 +6,6 @@ Source: ActiveMQ Classic, StatisticsBroker.send.
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import count
 from typing import Final
@@ -20,7 +19,6 @@ from amqsidecar.brokers.amqp.links import Receiver, Sender, forget, is_answered
 from amqsidecar.brokers.amqp.trials import AmqpTrials
 from amqsidecar.brokers.amqp_classic.intake import MEANINGS, NOT_AMQP_MADE, NOT_CONVERTIBLE, OTHERS
 from amqsidecar.brokers.amqp_classic.probe import Transformer, find_transformer
-from amqsidecar.brokers.amqp_classic.watch import OriginNames
 from amqsidecar.brokers.classic.consumers import await_heard
 from amqsidecar.brokers.classic.foreign_tokens import (
     BROWSED_MAX,
@@ -75,16 +73,14 @@ class AmqpClassicTrials:
         browser: Browser,
         browse: Browse,
         find_transformer: Callable[[], Transformer],
-        *,
-        amqp_producers_only: bool,
-        allowed_losses: frozenset[Loss],
+        settings: ClassicLinkSettings,
     ) -> None:
         self._tried = tried
         self._browser = browser
         self._browse = browse
         self._find_transformer = find_transformer
-        self._amqp_producers_only = amqp_producers_only
-        self._may_damage = Loss.BODY_TYPE in allowed_losses
+        self._amqp_producers_only = settings.amqp_producers_only
+        self._may_damage = Loss.BODY_TYPE in settings.allowed_losses
 
     @property
     def features(self) -> TrialFeatures:
@@ -157,22 +153,6 @@ class AmqpClassicTrials:
             return NOT_CONVERTIBLE
         is_damaged = not self._may_damage and damage(found, seen.source) is not None
         return Loss.BODY_TYPE.value if is_damaged else ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class AmqpClassicSettings(ClassicLinkSettings):
-    """Settings of an `AmqpClassicLink`.
-
-    Attributes:
-        names: where the messages of a dead-letter queue died, unless `IntakeQueue.origin` says.
-        amqp_producers_only: read only what AMQP applications have made, where the connector keeps
-            such messages whole and no others.
-        allowed_losses: what messages may lose; only `Loss.BODY_TYPE` acts.
-    """
-
-    names: OriginNames
-    amqp_producers_only: bool = False
-    allowed_losses: frozenset[Loss] = frozenset()
 
 
 _CREDIT = 1_000
@@ -288,10 +268,10 @@ BATCH: Final = 200
 class AmqpClassicLook(ClassicSession):
     """A session over one connection to one Classic broker; see `broker.LookSession`."""
 
-    def __init__(self, connection: AmqpConnection, settings: AmqpClassicSettings) -> None:
+    def __init__(self, connection: AmqpConnection, settings: ClassicLinkSettings) -> None:
         self.features = Features(preferred_batch=BATCH)
         self._connection = connection
-        self._settings: AmqpClassicSettings = settings
+        self._settings: ClassicLinkSettings = settings
         self._clock = settings.clock
         self._numbers = count(1)
         self._names = settings.names
@@ -422,6 +402,5 @@ class AmqpClassicLook(ClassicSession):
             self._browser,
             self.browse,
             partial(find_transformer, self._connection),
-            amqp_producers_only=self._settings.amqp_producers_only,
-            allowed_losses=self._settings.allowed_losses,
+            self._settings,
         )

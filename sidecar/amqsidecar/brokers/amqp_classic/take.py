@@ -12,10 +12,11 @@ from amqsidecar.brokers.amqp.senders import SenderPool
 from amqsidecar.brokers.amqp.token import AmqpTokenWire
 from amqsidecar.brokers.amqp.transaction import Coordinator
 from amqsidecar.brokers.amqp_classic.intake import MEANINGS, NOT_AMQP_MADE, OTHERS, ClassicIntake
-from amqsidecar.brokers.amqp_classic.look import BATCH, AmqpClassicLook, AmqpClassicSettings
+from amqsidecar.brokers.amqp_classic.look import BATCH, AmqpClassicLook
 from amqsidecar.brokers.amqp_classic.probe import Transformer, find_transformer
 from amqsidecar.brokers.amqp_classic.watch import NO_ORIGIN, ClassicWatch
 from amqsidecar.brokers.classic.choice import ClassicChoices, chosen_ids
+from amqsidecar.brokers.classic.link_settings import ClassicLinkSettings
 from amqsidecar.brokers.classic.queues import COUNT_MAX, is_wildcard
 from amqsidecar.brokers.token_queue import TokenQueue
 from amqsidecar.errors import (
@@ -66,7 +67,7 @@ class AmqpClassicTake(AmqpClassicLook):
     def __init__(
         self,
         connection: AmqpConnection,
-        settings: AmqpClassicSettings,
+        settings: ClassicLinkSettings,
         token_queue: str,
     ) -> None:
         """Try the connector, and begin to wait for the token.

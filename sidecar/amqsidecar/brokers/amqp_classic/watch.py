@@ -13,13 +13,13 @@ import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
-from typing import Protocol
 
 from amqsidecar.brokers.amqp.browser import Browser
 from amqsidecar.brokers.amqp.connection import AmqpConnection
 from amqsidecar.brokers.amqp.links import Receiver
 from amqsidecar.brokers.classic.queues import is_ours, pattern_of
 from amqsidecar.brokers.selectors import quoted
+from amqsidecar.engine.judging.dead_letter_names import DeadLetterNames
 from amqsidecar.errors import BrokerRefused, QueueRefused, UndecodableMessage
 from amqsidecar.formats.amqp_classic_message import named_destination, take_apart
 from amqsidecar.model.destination import Destination, queue
@@ -106,23 +106,6 @@ _NAME_BYTES_MAX = 1000
 _VAIN_MAX = 100
 
 
-class OriginNames(Protocol):
-    """Goes from dead-letter queue to origin and back; see `engine/judging/dead_letter_names.py`."""
-
-    @property
-    def explains_patterns(self) -> bool:
-        """Whether the origins of queues that a wildcard finds can be known at all."""
-        ...
-
-    def origin_of(self, dead_letter_queue: Destination) -> Destination | None:
-        """Return where all messages of a dead-letter queue died; None = unknown."""
-        ...
-
-    def queue_for(self, origin: Destination) -> Destination | None:
-        """Return the dead-letter queue of an origin; None = unknown."""
-        ...
-
-
 class ClassicWatch:
     """Expands wildcards, now and whenever something dies.
 
@@ -135,7 +118,7 @@ class ClassicWatch:
     def __init__(
         self,
         browser: Browser,
-        names: OriginNames,
+        names: DeadLetterNames,
         final_suffix: str,
     ) -> None:
         self.members: dict[Destination, Destination] = {}

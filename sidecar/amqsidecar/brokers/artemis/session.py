@@ -166,7 +166,7 @@ class ArtemisSession:
         clock = settings.clock
         self._management: ArtemisQuestions = management
         self._clock = clock
-        self._instance = settings.instance
+        self._settings = settings
         self._run = run
         self._seen_in_part: dict[IntakeQueue, str] = {}
         self._stuck = StuckMessages(management)
@@ -323,7 +323,7 @@ class ArtemisSession:
 
     def schedule(self) -> ArtemisSchedule:
         """Return the messages that wait in the broker; valid while the connection lasts."""
-        return ArtemisSchedule(self._management, self._instance)
+        return ArtemisSchedule(self._management, self._settings.instance)
 
     def holds_selected(self, queue: IntakeQueue) -> bool:
         """Return whether a queue holds a message of its selector that is not handed out."""

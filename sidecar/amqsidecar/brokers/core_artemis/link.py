@@ -15,16 +15,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from uuid import uuid4
 
+from amqsidecar.brokers.artemis.link_settings import ArtemisLinkSettings
 from amqsidecar.brokers.artemis.trials import meeting
 from amqsidecar.brokers.core.connection import CoreConnection
 from amqsidecar.brokers.core.refusal import CoreRefused
 from amqsidecar.brokers.core.session import CoreSession
-from amqsidecar.brokers.core_artemis.look import (
-    CoreArtemisLook,
-    CoreArtemisOpened,
-    CoreArtemisSettings,
-    hang_up,
-)
+from amqsidecar.brokers.core_artemis.look import CoreArtemisLook, CoreArtemisOpened, hang_up
 from amqsidecar.brokers.core_artemis.management import CoreManagement
 from amqsidecar.brokers.core_artemis.take import CoreArtemisMove, CoreArtemisTake
 from amqsidecar.errors import BrokerRefused
@@ -33,7 +29,7 @@ from amqsidecar.errors import BrokerRefused
 class CoreArtemisLink:
     """Opens Core connections to one Artemis broker; see `Link` of the broker contract."""
 
-    def __init__(self, settings: CoreArtemisSettings) -> None:
+    def __init__(self, settings: ArtemisLinkSettings) -> None:
         self._settings = settings
 
     def look(self) -> CoreArtemisLook:

@@ -2,13 +2,12 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from typing_extensions import override
 
 from amqsidecar.broker import BrokerDescription, BrokerKind, Delivery, IntakeQueue
-from amqsidecar.brokers.artemis.left_behind import MADE_BY_OTHERS, left_amqp_made, why_left_by_core
+from amqsidecar.brokers.artemis.left_behind import left_amqp_made
 from amqsidecar.brokers.artemis.link_settings import ArtemisLinkSettings
 from amqsidecar.brokers.artemis.management import ManagementQuestion
 from amqsidecar.brokers.artemis.session import ArtemisSession
@@ -42,13 +41,11 @@ class CoreTrials(ArtemisTrials):
         self,
         connection: CoreConnection,
         management: CoreManagement,
-        selector: str,
-        why_amqp_left: Callable[[], str],
+        settings: ArtemisLinkSettings,
     ) -> None:
         super().__init__(management)
         self._connection = connection
-        self._selector = selector
-        self._why_amqp_left = why_amqp_left
+        self._settings = settings
 
     @contextmanager
     def _session(self) -> Iterator[CoreSession]:
@@ -97,7 +94,7 @@ class CoreTrials(ArtemisTrials):
 
     def would_leave(self, queue: IntakeQueue) -> tuple[LeftBehind, ...]:
         """Return what AMQP clients have made."""
-        why = self._why_amqp_left() if self._selector else ""
+        why = self._settings.why_amqp_left() if self._settings.selector else ""
         if why:
             self._management.demand(
                 "only users with the manage permission can see which messages AMQP clients have "
@@ -110,20 +107,6 @@ def _empty_message(destination: Destination) -> CoreMessage:
     kind = packets.ANYCAST if destination.is_queue else packets.MULTICAST
     routing = {ROUTING_TYPE: CoreProperty(CorePropertyType.BYTE, kind)}
     return new_message(destination.name, routing, timestamp_ms=0)
-
-
-@dataclass(frozen=True, kw_only=True)
-class CoreArtemisSettings(ArtemisLinkSettings):
-    """Settings of a `CoreArtemisLink`.
-
-    Attributes:
-        selector: of what may be read; what it leaves is reported. "" = everything.
-        why_amqp_left: returns why messages of AMQP clients stay; raises LinkLost where another
-            link would take them by now.
-    """
-
-    selector: str = MADE_BY_OTHERS
-    why_amqp_left: Callable[[], str] = why_left_by_core
 
 
 _WINDOW_BYTES = 1 << 20
@@ -149,15 +132,12 @@ class CoreArtemisLook(ArtemisSession):
     _management: CoreManagement
 
     def __init__(
-        self, opened: CoreArtemisOpened, settings: CoreArtemisSettings, token_queue: str = ""
+        self, opened: CoreArtemisOpened, settings: ArtemisLinkSettings, token_queue: str = ""
     ) -> None:
         super().__init__(opened.management, settings, run=opened.client_id, token_queue=token_queue)
         self._connection = opened.connection
         self._service = opened.service
         self._sessions = [opened.service]
-        self._timeout_s = settings.timeout_s
-        self._selector = settings.selector
-        self._why_amqp_left = settings.why_amqp_left
         told = self._management.ask(ManagementQuestion("broker", attribute="Version"))
         version = str(told.value) if told.is_ok else ""
         self.description = BrokerDescription(BrokerKind.ARTEMIS, version, (ENCODING,))
@@ -177,7 +157,7 @@ class CoreArtemisLook(ArtemisSession):
         Raises:
             LinkLost: the connection is gone, or AMQP can be read by now.
         """
-        why = self._why_amqp_left() if self._selector else ""
+        why = self._settings.why_amqp_left() if self._settings.selector else ""
         return left_amqp_made(self._management, queues, why)
 
     def wait(self, timeout_s: float) -> None:
@@ -214,8 +194,8 @@ class CoreArtemisLook(ArtemisSession):
     def _browse_in_part(self, queue: IntakeQueue, at_most: int) -> Iterator[Delivery]:
         # Why in part: the broker would convert what an AMQP client has made. A message that is too
         # large to be taken is left out, and a missing queue is empty.
-        session, timeout_s = self._service, self._timeout_s
-        selector = both(of_redelivery_ids(queue.redelivery_ids), self._selector)
+        session, timeout_s = self._service, self._settings.timeout_s
+        selector = both(of_redelivery_ids(queue.redelivery_ids), self._settings.selector)
         name = queue.destination.name.rpartition("::")[2]
         try:
             browser = session.create_consumer(
@@ -265,7 +245,7 @@ class CoreArtemisLook(ArtemisSession):
 
     def trials(self) -> CoreTrials:
         """Return what tries the user's rights over this connection."""
-        return CoreTrials(self._connection, self._management, self._selector, self._why_amqp_left)
+        return CoreTrials(self._connection, self._management, self._settings)
 
 
 def hang_up(connection: CoreConnection, sessions: Sequence[CoreSession]) -> None:

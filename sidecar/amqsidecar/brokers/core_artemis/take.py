@@ -5,16 +5,13 @@ from uuid import uuid4
 
 from amqsidecar.broker import Delivery, Features, IntakeQueue, Resend
 from amqsidecar.brokers.artemis import queue_watch
+from amqsidecar.brokers.artemis.link_settings import ArtemisLinkSettings
 from amqsidecar.brokers.artemis.management import ChosenMessages, selected
 from amqsidecar.brokers.artemis.trials import Meeting
 from amqsidecar.brokers.core.refusal import QUEUE_EXISTS, CoreRefused
 from amqsidecar.brokers.core.session import NO_CONSUMER, CoreSession
 from amqsidecar.brokers.core_artemis.intake import CoreIntake
-from amqsidecar.brokers.core_artemis.look import (
-    CoreArtemisLook,
-    CoreArtemisOpened,
-    CoreArtemisSettings,
-)
+from amqsidecar.brokers.core_artemis.look import CoreArtemisLook, CoreArtemisOpened
 from amqsidecar.brokers.core_artemis.targets import CoreTargets
 from amqsidecar.brokers.core_artemis.token import CoreTokenWire
 from amqsidecar.brokers.core_artemis.transaction import CoreCycle, CoreMoves, CoreTools
@@ -78,7 +75,7 @@ class _IntakeSession(CoreArtemisLook):
     def __init__(
         self,
         opened: CoreArtemisOpened,
-        settings: CoreArtemisSettings,
+        settings: ArtemisLinkSettings,
         session: CoreSession,
         token_queue: str = "",
     ) -> None:
@@ -161,7 +158,7 @@ class CoreArtemisTake(_IntakeSession):
     def __init__(
         self,
         opened: CoreArtemisOpened,
-        settings: CoreArtemisSettings,
+        settings: ArtemisLinkSettings,
         session: CoreSession,
         token_queue: str,
     ) -> None:
@@ -213,7 +210,7 @@ class CoreArtemisMove(_IntakeSession):
     def __init__(
         self,
         opened: CoreArtemisOpened,
-        settings: CoreArtemisSettings,
+        settings: ArtemisLinkSettings,
         session: CoreSession,
         met: Meeting,
     ) -> None:

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
+from amqsidecar.brokers.artemis.link_settings import ArtemisLinkSettings
 from amqsidecar.brokers.artemis.management import ArtemisQuestions, of_queue
 from amqsidecar.brokers.stomp_artemis.accepted_before import Suspects
-from amqsidecar.brokers.stomp_artemis.management import StompArtemisSettings
 from amqsidecar.brokers.stomp_artemis.selection import (
     MADE_BY_OTHERS,
     MADE_BY_STOMP,
@@ -77,7 +77,7 @@ class StompCoreFetcher:
         subscriptions: ArtemisSubscriptions,
         suspects: Suspects,
         management: ArtemisQuestions,
-        settings: StompArtemisSettings,
+        settings: ArtemisLinkSettings,
     ) -> None:
         self._subscriptions = subscriptions
         self._suspects = suspects

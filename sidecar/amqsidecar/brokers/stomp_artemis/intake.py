@@ -12,12 +12,13 @@
 from collections.abc import Sequence
 
 from amqsidecar.broker import Delivery, IntakeQueue
+from amqsidecar.brokers.artemis.link_settings import ArtemisLinkSettings
 from amqsidecar.brokers.artemis.management import ArtemisQuestions
 from amqsidecar.brokers.connection.message_sizes import TAKEN_BYTES_MAX
 from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection, call, error_text
 from amqsidecar.brokers.stomp_artemis.accepted_before import Suspects
 from amqsidecar.brokers.stomp_artemis.core_messages import StompCoreFetcher
-from amqsidecar.brokers.stomp_artemis.management import StompArtemisSettings
+from amqsidecar.brokers.stomp_artemis.management import connect
 from amqsidecar.brokers.stomp_artemis.selection import ORIGINAL, ListedMessage
 from amqsidecar.brokers.stomp_artemis.subscriptions import (
     ArtemisSubscription,
@@ -51,7 +52,7 @@ class StompArtemisIntake:
     def __init__(
         self,
         connection: StompConnection,
-        settings: StompArtemisSettings,
+        settings: ArtemisLinkSettings,
         management: ArtemisQuestions,
     ) -> None:
         self._connection = connection
@@ -85,7 +86,7 @@ class StompArtemisIntake:
         self._connection.flush()
 
     def _try(self, queue: IntakeQueue) -> None:
-        trial = self._settings.connect()
+        trial = connect(self._settings)
         try:
             call(trial, "SUBSCRIBE", self._subscriptions.headers(queue, "trial", "1 = 0"))
             trial.send("UNSUBSCRIBE", [(b"id", b"trial")])

@@ -27,8 +27,8 @@ hand when a send is refused; the management's; and one that hears of new queues.
 """
 
 from amqsidecar.broker import MoveSession
+from amqsidecar.brokers.artemis.link_settings import ArtemisLinkSettings
 from amqsidecar.brokers.stomp_artemis.look import StompArtemisLook
-from amqsidecar.brokers.stomp_artemis.management import StompArtemisSettings
 from amqsidecar.brokers.stomp_artemis.take import StompArtemisTake
 from amqsidecar.engine.broker_held_queues import refuse_to_move
 
@@ -36,7 +36,7 @@ from amqsidecar.engine.broker_held_queues import refuse_to_move
 class StompArtemisLink:
     """Opens STOMP connections to one Artemis broker; see `Link` of the broker contract."""
 
-    def __init__(self, settings: StompArtemisSettings) -> None:
+    def __init__(self, settings: ArtemisLinkSettings) -> None:
         self._settings = settings
 
     def look(self) -> StompArtemisLook:

@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 
 from amqsidecar.broker import BrokerDescription, BrokerKind, Delivery, Features, IntakeQueue
+from amqsidecar.brokers.artemis.link_settings import ArtemisLinkSettings
 from amqsidecar.brokers.artemis.session import ArtemisSession
-from amqsidecar.brokers.stomp_artemis.management import StompArtemisSettings, StompManagement
+from amqsidecar.brokers.stomp_artemis.management import StompManagement, connect
 from amqsidecar.brokers.stomp_artemis.trials import StompArtemisTrials
 from amqsidecar.errors import BrokerRefused
 from amqsidecar.formats.stomp_frame import ENCODING
@@ -20,7 +21,7 @@ class StompArtemisLook(ArtemisSession):
 
     _management: StompManagement
 
-    def __init__(self, settings: StompArtemisSettings, token_queue: str = "") -> None:
+    def __init__(self, settings: ArtemisLinkSettings, token_queue: str = "") -> None:
         """Connect and log in.
 
         Raises:
@@ -28,7 +29,7 @@ class StompArtemisLook(ArtemisSession):
             BrokerRefused: credentials, permissions or another product.
         """
         self._settings = settings
-        connection = self._connection = settings.connect()
+        connection = self._connection = connect(settings)
         version = connection.server.partition("/")[2].partition(" ")[0]
         self.description = BrokerDescription(BrokerKind.ARTEMIS, version, (ENCODING,))
         try:

@@ -9,7 +9,6 @@ Source: Artemis, ManagementServiceImpl.handleMessage; `spec-artemis.md` 12.
 import json
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
@@ -23,36 +22,25 @@ from amqsidecar.brokers.artemis.management import (
 from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection, call, error_text
 from amqsidecar.errors import BrokerRefused, LinkLost
 from amqsidecar.formats.stomp_frame import Frame, Header
-from amqsidecar.model.left_behind import Loss
 
 REPLY_PREFIX = "amqsidecar.replies."
 _SUBSCRIPTION = b"replies"
 _TIMEOUT_S = 15.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class StompArtemisSettings(ArtemisLinkSettings):
-    """Settings of a `StompArtemisLink`.
+def connect(settings: ArtemisLinkSettings) -> StompConnection:
+    """Connect and log in.
 
-    Attributes:
-        allowed_losses: what messages may lose that are taken nevertheless.
+    Raises:
+        LinkLost: the broker can't be reached.
+        BrokerRefused: credentials, permissions or another product.
     """
-
-    allowed_losses: frozenset[Loss] = frozenset()
-
-    def connect(self) -> StompConnection:
-        """Connect and log in.
-
-        Raises:
-            LinkLost: the broker can't be reached.
-            BrokerRefused: credentials, permissions or another product.
-        """
-        connection = StompConnection(self.endpoint, self.clock)
-        if "artemis" not in connection.server.lower():
-            connection.close()
-            name = connection.server or "an unknown product"
-            raise BrokerRefused(f"{connection.name} is {name}, not Apache Artemis")
-        return connection
+    connection = StompConnection(settings.endpoint, settings.clock)
+    if "artemis" not in connection.server.lower():
+        connection.close()
+        name = connection.server or "an unknown product"
+        raise BrokerRefused(f"{connection.name} is {name}, not Apache Artemis")
+    return connection
 
 
 class StompManagement(ArtemisQuestions):
@@ -62,7 +50,7 @@ class StompManagement(ArtemisQuestions):
         run: unique for each connection.
     """
 
-    def __init__(self, settings: StompArtemisSettings) -> None:
+    def __init__(self, settings: ArtemisLinkSettings) -> None:
         """Connect, and find out whether we may ask.
 
         Raises:
@@ -74,7 +62,7 @@ class StompManagement(ArtemisQuestions):
         # Why a new one: the broker may delete that of a predecessor at any moment.
         self._reply_to = f"{self._prefix}{self._mark}".encode()
         self._number = 0
-        self._connection = settings.connect()
+        self._connection = connect(settings)
         try:
             self._prepare()
         except BaseException:

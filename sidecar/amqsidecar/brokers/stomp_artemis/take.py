@@ -9,11 +9,12 @@ from typing_extensions import override
 from amqsidecar.broker import Delivery, Features, IntakeQueue, Resend
 from amqsidecar.brokers.artemis import queue_watch
 from amqsidecar.brokers.artemis.left_behind import StuckToken
+from amqsidecar.brokers.artemis.link_settings import ArtemisLinkSettings
 from amqsidecar.brokers.artemis.management import ChosenMessages, selected
 from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection
 from amqsidecar.brokers.stomp_artemis.intake import StompArtemisIntake
 from amqsidecar.brokers.stomp_artemis.look import SLICE_S, StompArtemisLook
-from amqsidecar.brokers.stomp_artemis.management import StompArtemisSettings
+from amqsidecar.brokers.stomp_artemis.management import connect
 from amqsidecar.brokers.stomp_artemis.selection import MADE_BY_OTHERS
 from amqsidecar.brokers.stomp_artemis.token import StompTokenWire
 from amqsidecar.brokers.stomp_artemis.transaction import Transactions
@@ -45,8 +46,8 @@ class StompNotifications:
     It has a connection of its own, since the broker ends a connection when it refuses a frame.
     """
 
-    def __init__(self, connect: Callable[[], StompConnection]) -> None:
-        self._connect = connect
+    def __init__(self, settings: ArtemisLinkSettings) -> None:
+        self._settings = settings
         self._state: _Silent | _Subscribed | _Refused = _Silent()
 
     def begin(self) -> None:
@@ -60,7 +61,7 @@ class StompNotifications:
             queue_watch.log_unheard(cause)
 
     def _subscribed(self) -> StompConnection:
-        connection = self._connect()
+        connection = connect(self._settings)
         try:
             connection.call(
                 "SUBSCRIBE",
@@ -131,7 +132,7 @@ class StompArtemisTake(StompArtemisLook):
         _is_settled: all that the token names is gone from its queues for certain.
     """
 
-    def __init__(self, settings: StompArtemisSettings, token_queue: str) -> None:
+    def __init__(self, settings: ArtemisLinkSettings, token_queue: str) -> None:
         """Connect, log in, and begin to wait for the token.
 
         Raises:
@@ -141,7 +142,7 @@ class StompArtemisTake(StompArtemisLook):
         super().__init__(settings, token_queue)
         self._crash_point = settings.crash_point
         self._read: tuple[Destination, ...] = ()
-        self._notifications = StompNotifications(settings.connect)
+        self._notifications = StompNotifications(settings)
         self._chosen = ChosenMessages(self._management)
         self._stuck_token = StuckToken(self._management, queue(token_queue))
         self._intake = StompArtemisIntake(self._connection, settings, self._management)

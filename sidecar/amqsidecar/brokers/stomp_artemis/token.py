@@ -25,8 +25,9 @@ from uuid import uuid4
 
 from typing_extensions import override
 
+from amqsidecar.brokers.artemis.link_settings import ArtemisLinkSettings
 from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection, call
-from amqsidecar.brokers.stomp_artemis.management import StompArtemisSettings
+from amqsidecar.brokers.stomp_artemis.management import connect
 from amqsidecar.brokers.token import Token, decode, encode
 from amqsidecar.brokers.token_queue import (
     TOKEN_TIMEOUT_S,
@@ -62,7 +63,7 @@ class StompTokenWire(TokenWire[bytes]):
 
     def __init__(
         self,
-        settings: StompArtemisSettings,
+        settings: ArtemisLinkSettings,
         administration: TokenQueueMaker,
         queue_name: str,
     ) -> None:
@@ -80,7 +81,7 @@ class StompTokenWire(TokenWire[bytes]):
         self.connection = self._connected()
 
     def _connected(self) -> StompConnection:
-        connection = self._settings.connect()
+        connection = connect(self._settings)
         connection.is_ours = _is_ours
         return connection
 

@@ -16,10 +16,10 @@ from typing import NamedTuple
 import msgspec
 
 from amqsidecar.broker import Resend
+from amqsidecar.brokers.artemis.link_settings import ArtemisLinkSettings
 from amqsidecar.brokers.artemis.routes import ArtemisRoutes
 from amqsidecar.brokers.sends_ahead import SendsAhead
 from amqsidecar.brokers.stomp.connection import FrameRefused, call, error_text
-from amqsidecar.brokers.stomp_artemis.management import StompArtemisSettings
 from amqsidecar.brokers.stomp_artemis.token import StompTokenWire
 from amqsidecar.brokers.token import Token
 from amqsidecar.brokers.token_queue import TokenQueue
@@ -57,7 +57,7 @@ class Transactions:
         self,
         wire: StompTokenWire,
         token: TokenQueue[bytes],
-        settings: StompArtemisSettings,
+        settings: ArtemisLinkSettings,
         routes: ArtemisRoutes,
     ) -> None:
         """Prepare; the token is in this queue, over the connection of this wire."""

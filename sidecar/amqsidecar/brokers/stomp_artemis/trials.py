@@ -13,15 +13,12 @@ from collections.abc import Callable, Iterable
 from typing_extensions import override
 
 from amqsidecar.broker import Delivery, IntakeQueue
+from amqsidecar.brokers.artemis.link_settings import ArtemisLinkSettings
 from amqsidecar.brokers.artemis.listing import list_messages
 from amqsidecar.brokers.artemis.management import ADDRESS, of_queue
 from amqsidecar.brokers.artemis.trials import EMPTIED, ArtemisTrials
 from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection, call, error_text
-from amqsidecar.brokers.stomp_artemis.management import (
-    REPLY_PREFIX,
-    StompArtemisSettings,
-    StompManagement,
-)
+from amqsidecar.brokers.stomp_artemis.management import REPLY_PREFIX, StompManagement, connect
 from amqsidecar.brokers.stomp_artemis.selection import MADE_BY_OTHERS, MEANINGS, read_list
 from amqsidecar.errors import BrokerRefused
 from amqsidecar.formats.artemis_properties import OriginReader
@@ -46,7 +43,7 @@ class StompArtemisTrials(ArtemisTrials):
 
     def __init__(
         self,
-        settings: StompArtemisSettings,
+        settings: ArtemisLinkSettings,
         management: StompManagement,
         read_origin: OriginReader,
     ) -> None:
@@ -112,7 +109,7 @@ class StompArtemisTrials(ArtemisTrials):
         self, destination: Destination, ask: Callable[[StompConnection], None]
     ) -> str | None:
         """Ask over a connection of its own; return the broker's reason why not."""
-        connection = self._settings.connect()
+        connection = connect(self._settings)
         try:
             ask(connection)
             connection.disconnect(2.0)

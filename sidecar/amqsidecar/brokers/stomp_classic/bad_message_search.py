@@ -9,11 +9,11 @@ import secrets
 import string
 from collections.abc import Iterable
 
+from amqsidecar.brokers.classic.link_settings import ClassicLinkSettings
 from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection, error_text
 from amqsidecar.brokers.stomp_classic import selectors
 from amqsidecar.brokers.stomp_classic.consumers import StompSubscriptions
 from amqsidecar.brokers.stomp_classic.intake import IntakeLimits
-from amqsidecar.brokers.stomp_classic.settings import StompClassicSettings
 from amqsidecar.errors import BrokerError, BrokerRefused, LinkLost
 from amqsidecar.formats.stomp_classic_message import shown
 from amqsidecar.model.destination import Destination
@@ -29,7 +29,7 @@ _CHARACTERS = string.digits + ":-." + string.ascii_letters + " !\"#$%&'()*+,/;<=
 
 
 def note_breakers(
-    settings: StompClassicSettings, destinations: Iterable[Destination], rules: IntakeLimits
+    settings: ClassicLinkSettings, destinations: Iterable[Destination], rules: IntakeLimits
 ) -> None:
     """Add the ids of messages that end connections, with their queues; takes nothing, never raises.
 
@@ -53,7 +53,7 @@ def note_breakers(
 
 
 def _find(
-    settings: StompClassicSettings, destination: Destination, rules: IntakeLimits, hint: str
+    settings: ClassicLinkSettings, destination: Destination, rules: IntakeLimits, hint: str
 ) -> str | None:
     ids = rules.unreadable_in(destination)
     # Why both: others, which we only count, may be too large to reach it.
@@ -68,9 +68,7 @@ def _find(
 class _Search:
     """Looks for one of them among the messages that a selector matches; "" = all."""
 
-    def __init__(
-        self, settings: StompClassicSettings, destination: Destination, among: str
-    ) -> None:
+    def __init__(self, settings: ClassicLinkSettings, destination: Destination, among: str) -> None:
         self._settings = settings
         self._destination = destination
         self._among = among

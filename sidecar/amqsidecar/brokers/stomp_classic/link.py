@@ -11,9 +11,9 @@ NACK is never sent: on a dead-letter queue it destroys the message.
 import secrets
 
 from amqsidecar.broker import MoveSession
+from amqsidecar.brokers.classic.link_settings import ClassicLinkSettings
 from amqsidecar.brokers.stomp.connection import StompConnection
 from amqsidecar.brokers.stomp_classic.look import PRODUCT, StompClassicLook
-from amqsidecar.brokers.stomp_classic.settings import StompClassicSettings
 from amqsidecar.brokers.stomp_classic.take import StompClassicTake
 from amqsidecar.engine.broker_held_queues import refuse_to_move
 from amqsidecar.errors import (
@@ -28,7 +28,7 @@ _CLOSE_TIMEOUT_S = 5.0
 class StompClassicLink:
     """Opens connections to one Classic broker; the contract is `broker.Link`."""
 
-    def __init__(self, settings: StompClassicSettings) -> None:
+    def __init__(self, settings: ClassicLinkSettings) -> None:
         self._settings = settings
 
     def look(self) -> StompClassicLook:

@@ -20,6 +20,7 @@ from amqsidecar.brokers.classic.foreign_tokens import (
     TOKENS_ONLY,
     BrowsedToken,
 )
+from amqsidecar.brokers.classic.link_settings import ClassicLinkSettings
 from amqsidecar.brokers.classic.queues import ADVISORY_PREFETCH, QUEUE_ADVISORIES, ClassicQueues
 from amqsidecar.brokers.classic.room import PATIENCE_S, of_a_trial
 from amqsidecar.brokers.classic.session import ListingSession
@@ -38,7 +39,6 @@ from amqsidecar.brokers.stomp_classic.bad_message_search import note_breakers
 from amqsidecar.brokers.stomp_classic.consumers import StompSubscriptions
 from amqsidecar.brokers.stomp_classic.intake import IntakeLimits
 from amqsidecar.brokers.stomp_classic.left_behind import Leftovers
-from amqsidecar.brokers.stomp_classic.settings import StompClassicSettings
 from amqsidecar.brokers.stomp_classic.trials import StompClassicTrials
 from amqsidecar.errors import BrokerError, BrokerRefused, LinkLost
 from amqsidecar.formats.stomp_classic_message import (
@@ -176,9 +176,9 @@ class StompClassicLook(ListingSession):
 
     _consumers: StompSubscriptions
     _connection: StompConnection
-    _settings: StompClassicSettings
+    _settings: ClassicLinkSettings
 
-    def __init__(self, connection: StompConnection, settings: StompClassicSettings) -> None:
+    def __init__(self, connection: StompConnection, settings: ClassicLinkSettings) -> None:
         """Look over a connection that is logged in."""
         version = connection.server.removeprefix(PRODUCT)
         self.description = BrokerDescription(BrokerKind.CLASSIC, version, (ENCODING,))

@@ -7,6 +7,7 @@ from typing_extensions import override
 
 from amqsidecar.broker import Delivery, Features, IntakeQueue, Resend
 from amqsidecar.brokers.classic.choice import ClassicChoices, chosen_ids
+from amqsidecar.brokers.classic.link_settings import ClassicLinkSettings
 from amqsidecar.brokers.classic.token import PREFETCH, ClassicTokenWire
 from amqsidecar.brokers.classic.wildcards import WildcardIntake
 from amqsidecar.brokers.connection.refusal import raised_as
@@ -20,7 +21,6 @@ from amqsidecar.brokers.stomp_classic.intake import (
     in_hand,
 )
 from amqsidecar.brokers.stomp_classic.look import BATCH, StompClassicLook
-from amqsidecar.brokers.stomp_classic.settings import StompClassicSettings
 from amqsidecar.brokers.stomp_classic.trials import StompClassicTrials
 from amqsidecar.brokers.token import Token
 from amqsidecar.brokers.token_queue import TokenQueue
@@ -136,7 +136,7 @@ class StompClassicTake(StompClassicLook):
     def __init__(
         self,
         connection: StompConnection,
-        settings: StompClassicSettings,
+        settings: ClassicLinkSettings,
         token_queue: Destination,
     ) -> None:
         """Begin to wait for the token over a connection that is logged in.

@@ -87,7 +87,7 @@ class Looking:
     def endpoints(self) -> Sequence[ApiEndpoint]:
         """Return its part of the table."""
         return [
-            ApiEndpoint("/session", "The caller and its role.", self._session, Session),
+            ApiEndpoint("/session", "The caller and its role.", session, Session),
             ApiEndpoint("/status", "How the schedule stands.", self._status, Status),
             ApiEndpoint(
                 "/overview",
@@ -131,10 +131,6 @@ class Looking:
                 problems={403: "This role may not see the content of messages."},
             ),
         ]
-
-    async def _session(self, call: Call) -> Session:
-        csrf = call.request.scope["amqsidecar.csrf"]
-        return Session(actor=call.actor, role=call.caller.role, way=call.caller.way, csrf=csrf)
 
     async def _status(self, _call: Call) -> Status:
         return await self._queries.ask(lambda at: read_status(*at))
@@ -208,6 +204,12 @@ class Looking:
     def _check_sees(self, call: Call) -> None:
         if not self._queries.masking.may_see(call.caller.role):
             raise HttpRefused(403, HIDDEN)
+
+
+async def session(call: Call) -> Session:
+    """Return who calls."""
+    csrf = call.request.scope["amqsidecar.csrf"]
+    return Session(actor=call.actor, role=call.caller.role, way=call.caller.way, csrf=csrf)
 
 
 def _download(data: bytes, name: str) -> Response:

@@ -2,8 +2,9 @@
 
 import asyncio
 import functools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib.resources import files
+from types import MappingProxyType
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -11,15 +12,18 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from amqsidecar import __version__
+from amqsidecar.clock import Clock
 from amqsidecar.errors import StoreError
 from amqsidecar.http.access import CSRF_FIELD, Caller, HttpRefused, Role
 from amqsidecar.http.answers import show_refusal
 from amqsidecar.http.console.query import MessageQuery, QueryError, address, read_query
 from amqsidecar.http.console.templating import make_environment
 from amqsidecar.http.guard import caller_of
+from amqsidecar.http.masking import Masking
 from amqsidecar.http.static import StaticFiles
 from amqsidecar.http.store_queries import NoStore, StoreBusy, StoreQueries
 from amqsidecar.operations.last_death import log_links
+from amqsidecar.operations.status import SidecarStatus
 
 NAVIGATION: Final = (
     ("/", "Overview"),
@@ -39,21 +43,41 @@ class PageMissing(Exception):
     """No page has this address; the text names the missing object."""
 
 
-class Console:
-    """Renders pages; an error becomes a page with one clear sentence."""
+class PageFrame:
+    """The common part of all pages; an error becomes a page with one clear sentence."""
 
-    def __init__(self, queries: StoreQueries) -> None:
-        self.queries = queries
+    def __init__(
+        self,
+        clock: Clock,
+        masking: Masking,
+        navigation: Sequence[tuple[str, str]],
+        *,
+        templates: str | None = None,
+        links: Mapping[str, str] = MappingProxyType({}),
+        tell_status: Callable[[], SidecarStatus] | None = None,
+    ) -> None:
+        """Set it up.
+
+        Args:
+            clock: of the times that pages show.
+            masking: of texts on pages.
+            navigation: addresses and names of the pages that every page leads to.
+            templates: package with more templates; None = only those of the sidecar's console.
+            links: to log systems, by name; see `log_links`.
+            tell_status: returns the sidecar's own status; None = no sidecar serves these pages.
+        """
+        self.clock = clock
         self.static = StaticFiles(files("amqsidecar.http.console") / "static")
-        self._environment = make_environment()
-        self._environment.filters["masked"] = queries.masking.text
-        self._environment.filters["as_group"] = queries.masking.group
-        self._environment.globals["log_links"] = functools.partial(log_links, queries.tools.links)
+        self._tell_status = tell_status
+        self._environment = make_environment(templates)
+        self._environment.filters["masked"] = masking.text
+        self._environment.filters["as_group"] = masking.group
+        self._environment.globals["log_links"] = functools.partial(log_links, links)
         self._environment.globals.update(
             static=self.static.url,
             address=address,
             version=__version__,
-            navigation=NAVIGATION if queries.tools.reports is None else (*NAVIGATION, REPORTS),
+            navigation=navigation,
             csrf_field=CSRF_FIELD,
         )
 
@@ -72,17 +96,6 @@ class Console:
 
         return Route(path, answered, methods=list(methods) or ["GET"])
 
-    def query(self, request: Request) -> MessageQuery:
-        """Return the selection of messages in a page's address.
-
-        Raises:
-            QueryError: it is not understood.
-            HttpRefused: the caller may not see it.
-        """
-        query = read_query(request.query_params, self.queries.clock.now_ms())
-        self.queries.masking.check_selection(query.selection, caller_of(request).role)
-        return query
-
     async def page(
         self, request: Request, template: str, status: int = 200, /, **values: Any
     ) -> HTMLResponse:
@@ -97,9 +110,9 @@ class Console:
         # Why perhaps None: a refused caller gets a page, too.
         caller: Caller | None = request.scope.get("amqsidecar.caller")
         path = request.scope["path"]
-        tell = self.queries.tools.sidecar_status if has_status else None
+        tell = self._tell_status if has_status else None
         return self._environment.get_template(template).render(
-            now_ms=values.pop("now_ms", None) or self.queries.clock.now_ms(),
+            now_ms=values.pop("now_ms", None) or self.clock.now_ms(),
             path=path,
             here=address(path, request.query_params.multi_items()),
             without=functools.partial(_without, request),
@@ -131,6 +144,31 @@ class Console:
         response = self.problem(request, refused.status, title, refused.what, next_step)
         response.headers.update(refused.headers)
         return response
+
+
+class Console(PageFrame):
+    """Pages about one schedule."""
+
+    def __init__(self, queries: StoreQueries) -> None:
+        self.queries = queries
+        super().__init__(
+            queries.clock,
+            queries.masking,
+            NAVIGATION if queries.tools.reports is None else (*NAVIGATION, REPORTS),
+            links=queries.tools.links,
+            tell_status=queries.tools.sidecar_status,
+        )
+
+    def query(self, request: Request) -> MessageQuery:
+        """Return the selection of messages in a page's address.
+
+        Raises:
+            QueryError: it is not understood.
+            HttpRefused: the caller may not see it.
+        """
+        query = read_query(request.query_params, self.queries.clock.now_ms())
+        self.queries.masking.check_selection(query.selection, caller_of(request).role)
+        return query
 
 
 _REFUSALS: Final = {

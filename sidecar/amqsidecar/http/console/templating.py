@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from amqsidecar.http.console import svg
@@ -89,10 +89,11 @@ def some_states(groups: Sequence[Group]) -> list[str]:
     return [state for state in states if any(getattr(group, state) for group in groups)]
 
 
-def make_environment() -> Environment:
-    """Return the environment of all templates."""
+def make_environment(templates: str | None = None) -> Environment:
+    """Return the environment of all templates, also those of one more package."""
+    packages = ["amqsidecar.http.console", *([] if templates is None else [templates])]
     environment = Environment(
-        loader=PackageLoader("amqsidecar.http.console"),
+        loader=ChoiceLoader([PackageLoader(package) for package in packages]),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=_final,

@@ -58,6 +58,9 @@ class _Connection(psycopg.Connection[tuple[Any, ...]]):
             while True:
                 ready = yield wanted
                 if not ready and time.monotonic() > until_s:
+                    # Why: the answer may come later, and would be taken for that of the next
+                    # statement; and a pipeline's end would fail for it, and hide the reason.
+                    self.close()
                     raise _SilentServerError
                 wanted = gen.send(ready)
         except StopIteration as end:
@@ -229,8 +232,6 @@ class PostgresDatabase:
         try:
             yield
         except _SilentServerError as error:
-            # Why: the answer may come later, and would be taken for that of the next statement.
-            self._connected().close()
             raise StoreUnavailable(
                 f"{self.place} could not {what}: no answer for {self._limit_s:.0f} s; check "
                 "whether the server hangs"

@@ -1,0 +1,113 @@
+"""The API: the table of its endpoints; the same questions as the pages ask."""
+
+from collections.abc import Awaitable, Callable
+from functools import cache
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from amqsidecar.fleet.desk import Approval, Desk, FleetGroup, FleetOverview, Gathered, PlacePreview
+from amqsidecar.fleet.gather import Person, Said
+from amqsidecar.http.answers import JSON
+from amqsidecar.http.api.filter import Filter
+from amqsidecar.http.api.openapi import document
+from amqsidecar.http.api.table import ApiEndpoint, Call, routes_of
+from amqsidecar.http.api.views import RowsAnswer, Session, session
+from amqsidecar.http.masking import Masking
+from amqsidecar.model.operation import Action, Operation
+
+PersonOf = Callable[[Request], Person]
+"""Returns who a request comes from."""
+
+
+class CauseQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which groups."""
+
+    cause_group: Annotated[str | None, Meta(description="Only this cause, in full.")] = None
+
+
+class ActionQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An action on a cause."""
+
+    action: Action
+    cause_group: str
+
+
+class Approved(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An action, and the places that it is approved for.
+
+    Attributes:
+        approvals: as the preview gave them.
+        careful: a probe, a pace and a stop, as `--careful` of the commands.
+    """
+
+    action: Action
+    approvals: list[Approval]
+    reason: str = ""
+    careful: bool = True
+
+
+def routes(desk: Desk, person_of: PersonOf) -> list[Route]:
+    """Return the routes of the API."""
+
+    def about_all(
+        summary: str, ask: Callable[[Person], Awaitable[Any]], answer: Any
+    ) -> ApiEndpoint:
+        async def run(call: Call) -> Any:
+            return await ask(person_of(call.request))
+
+        run.__name__ = ask.__name__
+        return ApiEndpoint(f"/{ask.__name__}", summary, run, answer)
+
+    async def groups(call: Call) -> Any:
+        return await desk.groups(person_of(call.request), call.query.cause_group)
+
+    async def messages(call: Call) -> Any:
+        conditions = call.request.query_params.multi_items()
+        return await desk.search(person_of(call.request), conditions)
+
+    async def preview(call: Call) -> Any:
+        return await desk.preview(
+            person_of(call.request), call.query.action, call.query.cause_group
+        )
+
+    async def begin(call: Call) -> Any:
+        body: Approved = call.body
+        person = person_of(call.request)
+        return await desk.begin(
+            person, body.action, body.approvals, body.reason, is_careful=body.careful
+        )
+
+    @cache
+    def printed() -> bytes:
+        return msgspec.json.encode(document(table))
+
+    async def openapi(_call: Call) -> Response:
+        return Response(printed(), headers={"Content-Type": JSON})
+
+    of_rows, of_groups = Gathered[Said[RowsAnswer]], Gathered[FleetGroup]
+    of_operations = Gathered[Said[Operation]]
+    begins = "Have sidecars begin what is approved; one entry for each approval, in order."
+    table = [
+        ApiEndpoint("/session", "The caller and its role.", session, Session),
+        about_all("The first screen over all sidecars.", desk.overview, FleetOverview),
+        about_all("The newest operations of all sidecars.", desk.operations, of_operations),
+        ApiEndpoint("/groups", "Failures by cause.", groups, of_groups, CauseQuery),
+        ApiEndpoint("/messages", "Each sidecar's newest messages.", messages, of_rows, Filter),
+        ApiEndpoint(
+            "/preview",
+            "Each sidecar's preview of an action on a cause.",
+            preview,
+            Gathered[PlacePreview],
+            ActionQuery,
+        ),
+        ApiEndpoint(
+            "/operations", begins, begin, list[Said[Operation]], method="POST", body=Approved
+        ),
+        ApiEndpoint("/openapi.json", "This document.", openapi, dict[str, Any]),
+    ]
+    return routes_of(table, Masking().answer)

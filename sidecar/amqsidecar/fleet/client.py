@@ -1,0 +1,101 @@
+"""One request to a sidecar, bounded in time and bytes; no redirect is followed."""
+
+import asyncio
+import os
+import ssl
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+import h11
+
+from amqsidecar import __version__
+from amqsidecar.errors import SidecarError
+
+_PIECE_BYTES: Final = 65_536
+_MAX_HEAD_BYTES: Final = 32_768
+
+
+class Unreachable(SidecarError):
+    """There is no answer, or not within the bounds; the text says why."""
+
+
+class RawAnswer(NamedTuple):
+    """An answer as it came."""
+
+    status: int
+    body: bytes
+
+
+class Client:
+    """Sends requests, each on a connection of its own."""
+
+    def __init__(self, tls: ssl.SSLContext, timeout_s: float, max_bytes: int) -> None:
+        """Set the bounds: of a whole request, from connecting to the last byte, and of a body."""
+        self._tls = tls
+        self._timeout_s = timeout_s
+        self._max_bytes = max_bytes
+
+    async def ask(
+        self, url: str, headers: Mapping[str, str], body: bytes | None = None
+    ) -> RawAnswer:
+        """Return the answer to a GET, or to a POST of a body in JSON.
+
+        Raises:
+            Unreachable: see there. A POST may have been carried out all the same.
+        """
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await self._ask(url, headers, body)
+        except TimeoutError as error:
+            raise Unreachable(f"no answer within {self._timeout_s:g} s") from error
+        except (OSError, ValueError, h11.ProtocolError) as error:
+            reason = str(error) or repr(error)
+            if isinstance(error, ConnectionError) and error.errno:
+                # Why: asyncio's text of a refused connection says only that it failed.
+                reason = os.strerror(error.errno)
+            raise Unreachable(reason) from error
+
+    async def _ask(self, url: str, headers: Mapping[str, str], body: bytes | None) -> RawAnswer:
+        parts = urlsplit(url)
+        is_tls = parts.scheme == "https"
+        tls = self._tls if is_tls else None
+        port = parts.port or (443 if is_tls else 80)
+        sent = {
+            "Host": parts.netloc,
+            "User-Agent": f"amqsidecar-fleet/{__version__}",
+            "Connection": "close",
+            **headers,
+        }
+        if body is not None:
+            sent |= {"Content-Type": "application/json", "Content-Length": str(len(body))}
+        target = f"{parts.path or '/'}{'?' if parts.query else ''}{parts.query}"
+        method = "GET" if body is None else "POST"
+        connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=_MAX_HEAD_BYTES)
+        head = h11.Request(method=method, target=target, headers=[*sent.items()])
+        data = [connection.send(head), connection.send(h11.Data(data=body or b""))]
+        data.append(connection.send(h11.EndOfMessage()))
+        reader, writer = await asyncio.open_connection(parts.hostname, port, ssl=tls)
+        try:
+            writer.write(b"".join(one or b"" for one in data))
+            return await self._read(connection, reader)
+        finally:
+            # Why not awaited: a hung sidecar does not end a TLS connection.
+            writer.transport.abort()
+
+    async def _read(self, connection: h11.Connection, reader: asyncio.StreamReader) -> RawAnswer:
+        status, body = 0, bytearray()
+        while True:
+            event = connection.next_event()
+            if event is h11.NEED_DATA:
+                connection.receive_data(await reader.read(_PIECE_BYTES))
+            elif isinstance(event, h11.Response):
+                status = event.status_code
+            elif isinstance(event, h11.Data):
+                body += event.data
+                if len(body) > self._max_bytes:
+                    raise ValueError(f"the answer has more than {self._max_bytes:,} bytes")
+            elif isinstance(event, h11.EndOfMessage):
+                return RawAnswer(status, bytes(body))
+            elif not isinstance(event, h11.InformationalResponse):
+                raise ValueError("the connection ended before the answer did")

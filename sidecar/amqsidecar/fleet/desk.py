@@ -1,0 +1,297 @@
+"""Answers questions over all sidecars: the first screen, groups, search, rules, operations."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, Generic
+from urllib.parse import urlencode
+
+import msgspec
+
+from amqsidecar.fleet.answers import COUNTS, SaidGroup, SaidOverview, SaidPolicies, SaidStatus
+from amqsidecar.fleet.gather import LONG_S, WAIT_S, Gatherer, Person, Said
+from amqsidecar.fleet.watch import MemberState
+from amqsidecar.http.api.views import RowsAnswer
+from amqsidecar.http.store_queries import AnswerT
+from amqsidecar.model.operation import CAREFUL, SENDS, Action, Operation, OperationPace
+from amqsidecar.model.schedule import WholeNumber
+from amqsidecar.operations.failures.groups import Trend
+from amqsidecar.operations.preview import Preview
+
+_PLACES_MAX: Final = 200
+_SELDOM_S: Final = 60.0
+_STATES: Final = ("unreachable", "refuses", "stale", "no answer yet", "needs a person", "well")
+
+
+class SidecarLine(msgspec.Struct, frozen=True):
+    """One sidecar on the first screen.
+
+    Attributes:
+        state: one of "unreachable", "refuses", "stale", "no answer yet", "needs a person", "well".
+        shares_with: another sidecar on the same schedule, whose numbers are counted; "" = none.
+        rules: short digest of its rules; "" = unknown, or read live from the broker.
+    """
+
+    seen: MemberState
+    said: Said[SaidOverview]
+    state: str
+    shares_with: str
+    rules: str
+
+    @property
+    def found(self) -> SaidOverview:
+        """What it said; nothing = it said nothing."""
+        return self.said.value or SaidOverview()
+
+
+class FleetGroup(msgspec.Struct, frozen=True):
+    """The failures of one cause, at all its places; see `operations.failures.groups.Group`."""
+
+    cause_group: str
+    trend: Trend
+    last_at_ms: int
+    counts: dict[str, int]
+    places: list[Said[SaidGroup]]
+
+
+class FleetOverview(msgspec.Struct, frozen=True, kw_only=True):
+    """The first screen.
+
+    Attributes:
+        problems: sources of sidecars that can't be read, a sentence each.
+        died: messages in the last hour, as far as is known.
+        exhausted: messages that wait for a person, in the same way.
+        sidecars: those that need a person first.
+        groups: what dies, those first of which most die.
+        versions: sidecars by version, the most common first.
+        rules: sidecars by kind of broker and digest of their rules, the most common first.
+    """
+
+    at_ms: int
+    problems: list[str]
+    died: int
+    exhausted: int
+    sidecars: list[SidecarLine]
+    groups: list[FleetGroup]
+    versions: dict[str, list[str]]
+    rules: dict[str, dict[str, list[str]]]
+
+
+class Gathered(msgspec.Struct, Generic[AnswerT], frozen=True):
+    """What all sidecars answered; `missing` says by name why one is not of now, or not in it."""
+
+    found: list[AnswerT]
+    missing: dict[str, str]
+
+
+class Approval(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a person approves at one place; numbers are those of its preview."""
+
+    sidecar: str
+    destination: str
+    number: WholeNumber
+    expected: WholeNumber
+    since: WholeNumber
+
+
+class PlacePreview(msgspec.Struct, frozen=True):
+    """The preview of one place; `approval` is None where nothing would be changed."""
+
+    place: Said[SaidGroup]
+    preview: Said[Preview]
+    approval: Approval | None
+
+
+class Desk:
+    """Answers for a person what their own rights at each sidecar show them."""
+
+    def __init__(self, gatherer: Gatherer) -> None:
+        self._gatherer = gatherer
+
+    async def overview(self, person: Person) -> FleetOverview:
+        """Return the first screen, of what is known within `WAIT_S`."""
+        overviews, twins, policies = await asyncio.gather(
+            self._gatherer.all(person, "/overview", SaidOverview, WAIT_S),
+            self._twins(person, WAIT_S),
+            self._gatherer.all(person, "/policies", SaidPolicies, WAIT_S, _SELDOM_S),
+        )
+        watch = self._gatherer.watch
+        rules = {one.sidecar.name: one.value.digest for one in policies if one.value is not None}
+        lines = [
+            _line(seen, one, twins.get(one.sidecar.name, ""), rules.get(one.sidecar.name, ""))
+            for one in overviews
+            if (seen := watch.seen.get(one.sidecar.name)) is not None
+        ]
+        lines.sort(key=lambda one: (_STATES.index(one.state), -one.found.exhausted_count))
+        versions: dict[str, list[str]] = defaultdict(list)
+        kinds: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+        for line in lines:
+            versions[line.seen.version or "unknown"].append(line.seen.sidecar.name)
+            if line.rules and (broker := line.found.wellness.broker.lower()):
+                kind = "Artemis" if "artemis" in broker else "Classic"
+                kinds[kind][line.rules].append(line.seen.sidecar.name)
+        counted = [line for line in lines if not line.shares_with]
+        groups = (_at(line.said, group) for line in counted for group in line.found.groups)
+        return FleetOverview(
+            at_ms=self._gatherer.clock.now_ms(),
+            problems=watch.sources.problems,
+            died=sum(line.found.died.messages for line in counted),
+            exhausted=sum(line.found.exhausted_count for line in counted),
+            sidecars=lines,
+            groups=_merged(groups),
+            versions=_sorted(versions),
+            rules={kind: _sorted(found) for kind, found in kinds.items()},
+        )
+
+    async def groups(self, person: Person, cause_group: str | None = None) -> Gathered[FleetGroup]:
+        """Return groups by cause: all, or the one of this cause."""
+        said = await self._counted(person, "/groups?limit=500", list[SaidGroup])
+        places = (
+            _at(one, group)
+            for one in said.found
+            for group in one.value or []
+            if cause_group in (None, group.cause_group)
+        )
+        return Gathered(_merged(places), said.missing)
+
+    async def search(
+        self, person: Person, conditions: Sequence[tuple[str, str]]
+    ) -> Gathered[Said[RowsAnswer]]:
+        """Return the newest messages of each sidecar; conditions are as its API takes them."""
+        path = f"/messages?{urlencode([*conditions, ('limit', '20')])}"
+        return await self._counted(person, path, RowsAnswer)
+
+    async def operations(self, person: Person) -> Gathered[Said[Operation]]:
+        """Return the newest operations of all sidecars, the newest first."""
+        said = await self._counted(person, "/operations", list[Operation])
+        found = [(each.created_at_ms, one, each) for one in said.found for each in one.value or []]
+        found.sort(key=lambda one: -one[0])
+        return Gathered([_at(one, each) for _, one, each in found], said.missing)
+
+    async def preview(
+        self, person: Person, action: Action, cause_group: str
+    ) -> Gathered[PlacePreview]:
+        """Return the preview of an action at each place of a cause, by its own sidecar."""
+        groups = await self.groups(person, cause_group)
+
+        async def look(place: Said[SaidGroup]) -> PlacePreview:
+            assert place.value is not None  # noqa: S101 - `_merged` was given it
+            name, group = place.sidecar.name, place.value
+            query = urlencode({"action": action, **_filter(group.destination, group.number)})
+            said = await self._gatherer.one(person, name, f"/preview?{query}", Preview)
+            approval = None
+            if said.value is not None and said.value.count:
+                expected, since = said.value.count, said.value.since
+                approval = Approval(name, group.destination, group.number, expected, since)
+            return PlacePreview(place, said, approval)
+
+        places = groups.found[0].places[:_PLACES_MAX] if groups.found else []
+        found = await asyncio.gather(*map(look, places))
+        return Gathered([*found], groups.missing)
+
+    async def begin(
+        self,
+        person: Person,
+        action: Action,
+        approvals: Sequence[Approval],
+        reason: str,
+        *,
+        is_careful: bool,
+    ) -> list[Said[Operation]]:
+        """Have each sidecar begin its operation; each refuses by itself what has changed since.
+
+        If the process dies inside, those that were asked carry theirs out, and list them.
+        """
+        pace = CAREFUL if is_careful and action in SENDS else OperationPace()
+
+        async def ask(one: Approval) -> Said[Operation]:
+            wish = {
+                "action": action,
+                "filter": _filter(one.destination, one.number),
+                "expected": one.expected,
+                "since": one.since,
+                "reason": reason,
+                "pace": pace,
+            }
+            return await self._gatherer.one(person, one.sidecar, "/operations", Operation, wish)
+
+        return [*await asyncio.gather(*map(ask, approvals[:_PLACES_MAX]))]
+
+    async def _counted(
+        self, person: Person, path: str, kind: type[AnswerT]
+    ) -> Gathered[Said[AnswerT]]:
+        """Return one answer for each schedule."""
+        said, twins = await asyncio.gather(
+            self._gatherer.all(person, path, kind), self._twins(person, LONG_S)
+        )
+        return _gathered([one for one in said if one.sidecar.name not in twins])
+
+    async def _twins(self, person: Person, wait_s: float) -> dict[str, str]:
+        """Return sidecars on the schedule of another one that is reached, and that other one."""
+        return find_twins(
+            await self._gatherer.all(person, "/status", SaidStatus, wait_s, _SELDOM_S)
+        )
+
+
+def find_twins(said: Iterable[Said[SaidStatus]]) -> dict[str, str]:
+    """Return sidecars on the schedule of another one, one that answers if any, and that one."""
+    first: dict[tuple[str, ...], str] = {}
+    found = {}
+    for one in sorted(said, key=lambda one: bool(one.problem)):
+        uids = (
+            tuple(sorted(str(each.get("uid")) for each in one.value.instances)) if one.value else ()
+        )
+        name = one.sidecar.name
+        if uids and first.setdefault(uids, name) != name:
+            found[name] = first[uids]
+    return found
+
+
+def _line(seen: MemberState, said: Said[SaidOverview], shares_with: str, rules: str) -> SidecarLine:
+    state = "well"
+    if seen.problem:
+        state = "unreachable"
+    elif said.value is None:
+        state = "refuses" if said.is_refused else "no answer yet"
+    elif said.problem:
+        state = "stale"
+    elif not said.value.wellness.is_well:
+        state = "needs a person"
+    return SidecarLine(seen, said, state, shares_with, rules)
+
+
+def _at(said: Said[Any], value: AnswerT) -> Said[AnswerT]:
+    """Return a part of an answer as the answer."""
+    return Said(sidecar=said.sidecar, value=value, at_ms=said.at_ms, problem=said.problem)
+
+
+def _merged(places: Iterable[Said[SaidGroup]]) -> list[FleetGroup]:
+    """Return groups of one cause as one, those first of which most died in the last hour."""
+    by_cause: dict[str, list[Said[SaidGroup]]] = defaultdict(list)
+    for place in places:
+        if place.value is not None:
+            by_cause[place.value.cause_group].append(place)
+    found = []
+    for cause, here in by_cause.items():
+        groups = [place.value for place in here if place.value is not None]
+        counts = {name: sum(getattr(one, name) for one in groups) for name in COUNTS}
+        trends = {one.trend for one in groups}
+        trend = next((one for one in Trend if one in trends), Trend.STEADY)
+        last_at_ms = max(one.last_at_ms for one in groups)
+        found.append(FleetGroup(cause, trend, last_at_ms, counts, here))
+    found.sort(key=lambda one: (-one.counts["recent_messages"], -one.last_at_ms))
+    return found
+
+
+def _filter(destination: str, number: int) -> dict[str, str]:
+    # Why the number: parts of a cause may be masked.
+    return {"destination": destination, "cause_group": f"#{number}"}
+
+
+def _gathered(said: list[Said[AnswerT]]) -> Gathered[Said[AnswerT]]:
+    missing = {one.sidecar.name: one.problem for one in said if one.problem}
+    return Gathered(said, missing)
+
+
+def _sorted(found: Mapping[str, list[str]]) -> dict[str, list[str]]:
+    return dict(sorted(found.items(), key=lambda one: (-len(one[1]), one[0])))
