@@ -117,11 +117,6 @@ class Config(Section):
                 not self.outcomes.watch,
                 "is off, but only a watcher sees dead letters that are not taken: switch it on",
             ),
-            (
-                "listener.copy_key_file",
-                self.listener.copy_key_file is not None,
-                "is set, but the listener's copies are made to be redelivered: leave it empty",
-            ),
         ):
             if is_wrong:
                 yield key, f"{why}; redelivery.mode is `manual`, or redelivery.manual is set"

@@ -4,6 +4,8 @@ Such a message is exhausted where it lies: no rule redelivers it, and a person m
 which decision the rules would make.
 """
 
+from typing import Final
+
 import msgspec
 
 from amqsidecar.broker import Delivery
@@ -12,6 +14,8 @@ from amqsidecar.model.event import AnyEvent, Discarded, Exhausted, Received
 from amqsidecar.model.failure import death_group
 from amqsidecar.model.provenance import lying_id
 from amqsidecar.model.schedule import RowState, TakenRow
+
+_WOULD: Final = "manual; when found, the rules would"
 
 
 def named(delivery: Delivery) -> Delivery:
@@ -71,11 +75,11 @@ def _would(judgement: Judgement) -> str:
     row = judgement.row
     if row is None:
         rules = [one.rule for one in judgement.events if isinstance(one, Discarded)]
-        return f"manual; the rules would discard it: {', '.join(rules)}"
+        return f"{_WOULD} discard it: {', '.join(rules)}"
     match row.state:
         case RowState.PARKED:
-            return f"manual; the rules would park it: {row.rule}"
+            return f"{_WOULD} park it: {row.rule}"
         case RowState.WAITING if not row.is_final:
-            return f"manual; the rules would redeliver it after {row.delay_ms} ms: {row.rule}"
+            return f"{_WOULD} redeliver it after {row.delay_ms} ms: {row.rule}"
         case _:
-            return f"manual; the rules would redeliver it no more: {row.rule}"
+            return f"{_WOULD} redeliver it no more: {row.rule}"

@@ -11,6 +11,7 @@ from amqsidecar.engine.judging.allowed_origins import parse_pattern
 from amqsidecar.engine.judging.dead_letter_names import DeadLetterNames
 from amqsidecar.errors import QueueRefused
 from amqsidecar.model.destination import Destination, queue
+from amqsidecar.model.life import is_of_listener
 from amqsidecar.policy.destination_map import DestinationMap, have_overlap
 
 PATTERNS_OPTION: Final = "redelivery.manual"
@@ -118,18 +119,24 @@ class Manual:
     ) -> tuple[IntakeQueue, ...]:
         """Return how to read dead-letter queues, so that what is left is not handed out.
 
+        Copies of the listener are handed out, and held: who looks at one in place can't prove its
+        seal.
+
         Raises:
             DiscoveryRefused: the queues of a wildcard can't be listed now.
             QueueRefused: the wire can't list them.
             LinkLost: the connection is gone.
         """
-        if not self._patterns or self.is_all:
-            return () if self.is_all else tuple(queues)
-        read = tuple(one for one in queues if not self.leaves_queue(one.destination))
+        copies = tuple(one for one in queues if is_of_listener(one.destination))
+        if not self._patterns:
+            return copies if self.is_all else tuple(queues)
+        read = [
+            one for one in queues if one not in copies and not self.leaves_queue(one.destination)
+        ]
         if link.description.kind is BrokerKind.CLASSIC:
             return tuple(dict.fromkeys(one for each in read for one in self._split(link, each)))
         selector = selector_without(self._patterns) if link.features.selects_origins else ""
-        return tuple(msgspec.structs.replace(one, selector=selector) for one in read)
+        return (*copies, *(msgspec.structs.replace(one, selector=selector) for one in read))
 
     def _split(self, link: LookSession, wanted: IntakeQueue) -> Sequence[IntakeQueue]:
         """Return the queues of a wildcard that are read, where it also stands for others."""

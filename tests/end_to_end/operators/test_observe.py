@@ -61,7 +61,10 @@ class Observer(SidecarProcess):
     def decisions(self) -> Mapping[str, str]:
         """Return what the rules would do, by message id; each message has one row."""
         rows = self.json_command("list", "--limit", "2000")["rows"]
-        found = {one["message_id"]: one["rule"].removeprefix("manual; the rules ") for one in rows}
+        found = {
+            one["message_id"]: one["rule"].removeprefix("manual; when found, the rules ")
+            for one in rows
+        }
         assert len(found) == len(rows)
         return found
 

@@ -103,6 +103,34 @@ def test_the_policy_of_the_origin_counts(
     del sidecar
 
 
+@pytest.mark.parametrize("mode", ["mode=manual", "manual=[e2e.back.#]"])
+def test_what_is_nacked_is_held_where_a_person_decides(
+    artemis: ArtemisBroker, listener: ListenerProcess, tmp_path: Path, mode: str
+) -> None:
+    """Its copy is proved, seen and retried as any other message."""
+    queue, sets = fresh("back"), [f"redelivery.{mode}", copy_keys(tmp_path)]
+    with (
+        SidecarProcess(tmp_path, artemis.pair_url, policy=POLICY, sets=sets) as sidecar,
+        StompPeer(listener.port) as consumer,
+    ):
+        sidecar.start()
+        consumer.send(queue, TO_ANYCAST, b"pay")
+        consumer.subscribe(queue, headers=ANYCAST)
+        consumer.nack(consumer.receive(), reason="com.acme.OutOfStock: article 4711")
+
+        def rows() -> list[dict[str, object]]:
+            found = sidecar.json_command("list")["rows"]
+            return [one for one in found if one["destination"] == f"queue://{queue}"]
+
+        [row] = eventually(rows, what="the copy is seen")
+        assert (row["state"], row["source"]) == ("held", f"queue://{INTERCEPTED}")
+        sidecar.run_command("retry", str(row["id"]), "--yes")
+        again = consumer.receive()
+        assert again.body == b"pay"
+        consumer.ack(again)
+        eventually(lambda: not rows(), what="nothing is left")
+
+
 def test_metrics_count_connections_bytes_and_what_was_saved_by_kind(
     artemis: ArtemisBroker, tmp_path: Path
 ) -> None:

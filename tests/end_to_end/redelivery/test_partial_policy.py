@@ -135,7 +135,7 @@ def test_an_observer_says_that_it_would_keep_it(broker: ArtemisBroker, tmp_path:
         )
         assert sidecar.stop() == 0
     assert {one["rule"].partition(":")[0] for one in rows} == {
-        "manual; the rules would redeliver it no more"
+        "manual; when found, the rules would redeliver it no more"
     }
     assert len(peer.browse("DLQ")) == before + 2
 
