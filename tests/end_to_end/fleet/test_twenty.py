@@ -52,7 +52,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
             (folder / name).mkdir()
             site = Site(stack.enter_context(make_broker(kind)), folder / name, name)
             site.sidecar.options += BEHIND_THE_PROXY
-            stack.enter_context(site.sidecar)
+            stack.enter_context(site.sidecar).start()
             sites[name] = site
         urls = {name: site.address() for name, site in sites.items()}
         prepared = stack.enter_context(prepared_sidecars(folder, 12))
