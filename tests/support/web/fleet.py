@@ -200,7 +200,8 @@ def as_person(name: str = "carl", groups: str = "operators") -> dict[str, str]:
 def prepared_sidecars(folder: Path, count: int) -> Iterator[list[str]]:
     """Serve several in a process of their own; gives their URLs."""
     command = [sys.executable, "-m", "support.web.fleet", str(folder), str(count)]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environ)
     assert process.stdout is not None
     assert process.stdin is not None
     try:
