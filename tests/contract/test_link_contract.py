@@ -677,6 +677,20 @@ def test_links_that_only_look_disturb_no_consumer(
     assert not harness.exists(missing.destination.name)
 
 
+def test_a_queue_that_came_after_a_browse_is_browsed(
+    harness: LinkHarness, open_look: MakeLook
+) -> None:
+    """Though nothing has waited in between."""
+    if harness.name in CAN_NOT_LOOK:
+        pytest.skip("it can't browse")
+    # Why: Classic makes this queue, and is known to report queues.
+    harness.drain(f"{harness.prefix}.other")
+    looking = open_look()
+    assert list(looking.browse(harness.intake(), 10)) == []
+    harness.put_dead_letters(f"{harness.prefix}.orders", 3)
+    browsed(looking, harness, 3)
+
+
 def test_the_release_of_the_broker_is_known(harness: LinkHarness, open_link: MakeLink) -> None:
     """So that an untested or a faulty one is named in the log."""
     broker = getattr(harness, "broker", None)

@@ -202,6 +202,9 @@ class ListingSession(ClassicSession):
         Raises:
             BrokerRefused: the broker does not report those of a wildcard.
         """
+        # Why: nobody else may have waited since a queue came to be.
+        self._connection.poll()
+        self._consumers.route()
         try:
             return self._queues.existing(intake)
         except RequestRefused as cause:

@@ -13,7 +13,7 @@ from typing import Final
 from typing_extensions import override
 
 from amqsidecar.broker import BrokerDescription, BrokerKind, Delivery, Features, IntakeQueue
-from amqsidecar.brokers.classic.consumers import await_heard
+from amqsidecar.brokers.classic.consumers import HEARD_WITHIN_S, await_heard
 from amqsidecar.brokers.classic.foreign_tokens import (
     BROWSED_MAX,
     TOKEN_QUEUES,
@@ -58,7 +58,7 @@ _REPLIES = Destination(DestinationKind.TEMP_QUEUE, "statistics")
 _ADDRESS = b"/temp-queue/statistics"
 _TRANSACTION = b"trial"
 _KNOWN_TIMEOUT_S = 5.0
-_QUIET_S = 0.25
+_LISTED_WITHIN_S = 30.0
 _REMOVED = 1
 
 
@@ -71,17 +71,16 @@ class StompQueueWatch(ClassicQueues):
 
     @override
     def _listen(self, known: Destination | None) -> None:
-        consumers = self._consumers
+        consumers, last = self._consumers, list[Frame]()
         consumers.add(QUEUE_ADVISORIES, ADVISORY_PREFETCH, self._take_in, acks=False)
         # Quirk (Classic): a new consumer gets the existing queues after the receipt, and none of
-        # them says that it is the last.
-        ends_at_s = consumers.clock.monotonic_s() + _KNOWN_TIMEOUT_S
-        while (left_s := ends_at_s - consumers.clock.monotonic_s()) > 0:
-            has_more = consumers.run_until(
-                (lambda: len(self._names) != len(self._names)), min(_QUIET_S, left_s)
-            )
-            if not has_more and (known is None or known.name in self._names):
-                return
+        # them says that it is the last. One connection's messages stay in order, so the first of a
+        # second consumer comes after all of the first; without a queue there is none.
+        fence = consumers.add(QUEUE_ADVISORIES, 1, last.append, acks=False)
+        within_s = HEARD_WITHIN_S if known is None else _KNOWN_TIMEOUT_S
+        if consumers.run_until(lambda: bool(self._names), within_s):
+            consumers.run_until(lambda: bool(last), _LISTED_WITHIN_S)
+        consumers.remove(fence)
 
     def _take_in(self, frame: Frame) -> None:
         told = read_destination_info(frame.body)
