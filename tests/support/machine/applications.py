@@ -286,14 +286,25 @@ class Application:
     def __init__(self, command: Sequence[str], folder: Path, *, ready: str = "^ready$") -> None:
         """Prepare one; `ready` is a regular expression of what it prints when it has started."""
         self._command = list(command)
+        self._folder = folder
         self._log = folder / "application.log"
         self._ready = re.compile(ready, re.MULTILINE)
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
         with self._log.open("wb") as log:
-            self._process = subprocess.Popen(self._command, stdout=log, stderr=subprocess.STDOUT)
-        eventually(lambda: self._ready.search(self._text()), what=f"{self._command} is ready")
+            self._process = subprocess.Popen(
+                self._command,
+                # Why: Narayana keeps its transactions in the folder where it is started.
+                cwd=self._folder,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        try:
+            eventually(lambda: self._ready.search(self._text()), what=f"{self._command} is ready")
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
