@@ -738,6 +738,7 @@ FILTERS: dict[str, Sequence[object]] = {
     "due_before_ms": [1_000, 1_012],
     "count_at_least": [3],
     "lies_in": ["queue://END", "queue://2", "queue://none"],
+    "destinations": [(), ("queue://1", "queue://none"), ("queue://1", "queue://2")],
 }
 
 
@@ -749,6 +750,7 @@ def matches(row: TakenRow, row_filter: RowFilter) -> bool:
         "received_before_ms": lambda before_ms: row.received_at_ms < before_ms,
         "due_before_ms": lambda before_ms: row.due_at_ms < before_ms,
         "count_at_least": lambda count: row.redelivery_count >= count,
+        "destinations": lambda names: row.destination in names,
         "lies_in": lambda queue: (
             (row.state, row.is_final, row.decided_queue) == (RowState.EXHAUSTED, True, queue)
         ),

@@ -18,7 +18,10 @@ from amqsidecar.telemetry import audit
 Name = Annotated[
     str, typer.Argument(metavar="NAME", help="Name in logs and events: A-Z a-z 0-9 . _ @ -")
 ]
-RoleOption = Annotated[Role, typer.Option("--role", help="Their role.")]
+RoleOption = Annotated[
+    str,
+    typer.Option("--role", help="viewer, operator, or roles of `http.roles_file`, joined by +."),
+]
 
 _SHORTEST_PASSWORD = 12
 
@@ -35,7 +38,7 @@ def _access() -> None:
 @access.command("token")
 def make_token(
     name: Name,
-    role: RoleOption = Role.VIEWER,
+    role: RoleOption = Role.VIEWER.value,
     config_file: ConfigFile = None,
     sets: Sets = None,
     output: Output = OutputFormat.TEXT,
@@ -46,8 +49,9 @@ def make_token(
 
     JSON: {"name", "role", "token", "line"}
     """
+    config = read_config(config_file, sets)
     token = new_token()
-    _audit("make-token", _checked(name), role, read_config(config_file, sets))
+    _audit("make-token", _checked(name), _checked_role(role, config), config)
     line = f"{name} {role} sha256:{token_digest(token)}"
     if output is OutputFormat.JSON:
         print_json({"name": name, "role": role, "token": token, "line": line})
@@ -59,7 +63,7 @@ def make_token(
 @access.command("user")
 def make_user(
     name: Name,
-    role: RoleOption = Role.VIEWER,
+    role: RoleOption = Role.VIEWER.value,
     config_file: ConfigFile = None,
     sets: Sets = None,
     output: Output = OutputFormat.TEXT,
@@ -69,18 +73,18 @@ def make_user(
     Where there is no terminal, the password is the first line of standard input.
     JSON: {"name", "role", "line"}
     """
-    _checked(name)
-    line = f"{name} {role} {password_proof(_password())}"
-    _audit("make-user", name, role, read_config(config_file, sets))
+    config = read_config(config_file, sets)
+    line = f"{_checked(name)} {_checked_role(role, config)} {password_proof(_password())}"
+    _audit("make-user", name, role, config)
     if output is OutputFormat.JSON:
         print_json({"name": name, "role": role, "line": line})
     else:
         print_line(line)
 
 
-def _audit(action: str, name: str, role: Role, config: Config) -> None:
+def _audit(action: str, name: str, role: str, config: Config) -> None:
     enter_as_user(config, is_needed=True)
-    audit.write(action, after={"name": name, "role": role.value})
+    audit.write(action, after={"name": name, "role": role})
 
 
 def _checked(name: str) -> str:
@@ -88,6 +92,14 @@ def _checked(name: str) -> str:
         what = f"expected at most 64 of A-Z a-z 0-9 . _ @ -, found {name!r}"
         raise typer.BadParameter(what, param_hint="NAME")
     return name
+
+
+def _checked_role(role: str, config: Config) -> str:
+    is_named = config.http.roles_file is not None and all(map(NAME.fullmatch, role.split("+")))
+    if role not in list(Role) and not is_named:
+        what = f"expected {', '.join(Role)}, or a role of http.roles_file, found {role!r}"
+        raise typer.BadParameter(what, param_hint="--role")
+    return role
 
 
 def _password() -> str:

@@ -18,6 +18,8 @@ import msgspec
 from itsdangerous import BadSignature, URLSafeTimedSerializer
 from starlette.requests import HTTPConnection
 
+from amqsidecar.http.rights import EVERYTHING, VIEWING, Rights
+
 CSRF_FIELD: Final = "csrf"
 """Of forms."""
 
@@ -33,7 +35,7 @@ _CSRF_S: Final = 86_400
 
 
 class Role(StrEnum):
-    """A role."""
+    """A role that needs no `http.roles_file`."""
 
     VIEWER = "viewer"
     """Look."""
@@ -46,15 +48,18 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: as logs and events call them.
+        role: its name; of several with `+` between them.
+        rights: of the role; `Access` sets them.
         way: authentication method: local, token, password, proxy or oidc.
         session: id to which the tokens of their forms are bound; None = the browser stores no
             credential of the caller, so a foreign site can't make it send one.
     """
 
     name: str
-    role: Role
+    role: str
     way: str
     session: str | None
+    rights: Rights = VIEWING
 
     def actor(self, where: str) -> str:
         """Return the name for events, such as `console:anna`."""
@@ -88,6 +93,13 @@ class Way(Protocol):
         ...
 
 
+ROLES: Final = {Role.VIEWER.value: VIEWING, Role.OPERATOR.value: EVERYTHING}
+"""The rights of the roles that need no file."""
+
+RightsOf = Callable[[str], Rights | None]
+"""A role to its rights now; None = there is no such role."""
+
+
 class Signing:
     """Signs cookies."""
 
@@ -116,6 +128,8 @@ class Access:
         public_url: where browsers see us, such as `https://sidecar.example`; "" = as they say.
         has_login: whether there is a page at `/login`.
         address_of: returns the source address of a request.
+        rights_of: returns the rights of a role.
+        has_roles: whether rights may be limited, so that metrics and health are, too.
     """
 
     def __init__(
@@ -126,9 +140,13 @@ class Access:
         *,
         has_login: bool = False,
         address_of: Callable[[HTTPConnection], str] = lambda _request: "",
+        rights_of: RightsOf = ROLES.get,
+        has_roles: bool = False,
     ) -> None:
         self.address_of = address_of
         self.has_login = has_login
+        self.has_roles = has_roles
+        self._rights_of = rights_of
         self._ways = tuple(ways)
         self._csrf = signing.serializer("csrf")
         parts = urlsplit(public_url)
@@ -164,12 +182,24 @@ class Access:
                 # Why: a site that calls itself 127.0.0.1 would be in the browser's eyes at home.
                 what = "without a log-in only localhost and IP addresses are answered in `Host`"
                 raise HttpRefused(421, what)
-            return Caller(name="local", role=Role.OPERATOR, way="local", session="local")
+            return Caller(
+                name="local",
+                role=Role.OPERATOR.value,
+                way="local",
+                session="local",
+                rights=EVERYTHING,
+            )
         for way in self._ways:
             caller = way.caller(request)
             if caller is not None:
-                return caller
+                return self._with_rights(caller)
         return None
+
+    def _with_rights(self, caller: Caller) -> Caller:
+        rights = self._rights_of(caller.role)
+        if rights is None:
+            raise HttpRefused(403, f"http.roles_file has no role {caller.role} now")
+        return msgspec.structs.replace(caller, rights=rights)
 
     def csrf_token(self, caller: Caller) -> str:
         """Return the token that forms and scripts of a caller send with changes; "" = none."""
@@ -184,7 +214,7 @@ class Access:
         Raises:
             HttpRefused: a viewer.
         """
-        if caller.role is not Role.OPERATOR:
+        if not caller.rights.may_change:
             raise HttpRefused(403, f"{caller.name} may read, but not change anything")
 
     def check_intention(self, request: HTTPConnection, caller: Caller, token: str | None) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -10,7 +11,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
 from amqsidecar.errors import StoreError
-from amqsidecar.http.access import Access, HttpRefused
+from amqsidecar.http.access import Access, Caller, HttpRefused
 from amqsidecar.http.answers import API, JSON, lead_on, login_url, show_refusal
 from amqsidecar.http.guard import Guard, Show, fault
 from amqsidecar.http.store_queries import NoStore, StoreBusy, StoreQueries
@@ -81,22 +82,29 @@ def _refusal(request: Request, error: Exception) -> HttpRefused:
             return HttpRefused(503, str(error), Retry_After="5")
 
 
-def probes_of(queries: StoreQueries) -> list[Route]:
-    """Return metrics and health, which ask no store and answer while others wait for one."""
+def probes_of(queries: StoreQueries, *, is_brief: bool = False) -> list[Route]:
+    """Return metrics and health, which ask no store and answer while others wait for one.
+
+    Args:
+        queries: has them.
+        is_brief: health tells only whether it is good: its reasons name queues.
+    """
+
+    def health(answer: HealthAnswer) -> Response:
+        body = msgspec.json.encode({"ok": answer.is_good}) if is_brief else answer.body
+        return Response(body, 200 if answer.is_good else 503, headers={"Content-Type": JSON})
 
     async def metrics(request: Request) -> Response:
+        caller: Caller | None = request.scope.get("amqsidecar.caller")
+        if caller is not None and caller.rights.is_limited:
+            raise HttpRefused(403, "metrics are about all destinations; your role views only some")
         body, kind = queries.render_metrics(request.headers.get("accept", ""))
         return Response(body, headers={"Content-Type": kind})
 
     async def healthz(_request: Request) -> Response:
-        return _health(queries.health.healthz())
+        return health(queries.health.healthz())
 
     async def readyz(_request: Request) -> Response:
-        return _health(queries.health.readyz())
+        return health(queries.health.readyz())
 
     return [Route("/metrics", metrics), Route("/healthz", healthz), Route("/readyz", readyz)]
-
-
-def _health(answer: HealthAnswer) -> Response:
-    status = 200 if answer.is_good else 503
-    return Response(answer.body, status, headers={"Content-Type": JSON})

@@ -11,7 +11,7 @@ import msgspec
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from amqsidecar.http.access import HttpRefused
+from amqsidecar.http.access import Caller, HttpRefused
 from amqsidecar.http.store_queries import QueryContext, StoreQueries
 from amqsidecar.ledger import RowKey, RowOrder
 from amqsidecar.model.operation import OutcomeKind, Selection
@@ -54,7 +54,7 @@ class Exports:
         self._queries = queries
         self._running = 0
 
-    async def groups(self, destination: str | None, since_ms: int = 0) -> Response:
+    async def groups(self, caller: Caller, destination: str | None, since_ms: int = 0) -> Response:
         """Return groups of failures."""
         masked = self._queries.masking.struct
 
@@ -69,13 +69,13 @@ class Exports:
                 for group in found
             ]
 
-        found = await self._queries.ask(read)
+        found = await self._queries.ask(caller, read)
         _audit("groups", selection={"destination": destination} if destination else None)
         text = export.csv_lines([export.GROUPS_HEADERS]) + export.groups_csv(found)
         name = "groups" if len(found) < GROUPS_MAX else f"groups-first-{GROUPS_MAX}"
         return Response(_encoded(text), headers=_headers(name))
 
-    async def messages(self, selection: Selection, order: RowOrder) -> Response:
+    async def messages(self, caller: Caller, selection: Selection, order: RowOrder) -> Response:
         """Return waiting messages; the caller has checked the right to the selection.
 
         Raises:
@@ -96,17 +96,19 @@ class Exports:
             read_next = None if key is None else partial(read, after=key)
             return ExportPage(export.messages_csv(rows), len(rows), read_next)
 
-        answer = await self._streamed("messages", export.MESSAGES_HEADERS, read)
+        answer = await self._streamed(caller, "messages", export.MESSAGES_HEADERS, read)
         _audit("messages", selection=conditions(selection))
         return answer
 
-    async def members(self, number: int, outcome: OutcomeKind | None) -> Response | None:
+    async def members(
+        self, caller: Caller, number: int, outcome: OutcomeKind | None
+    ) -> Response | None:
         """Return the outcomes of an operation's messages; None = there is no such operation.
 
         Raises:
             HttpRefused: too many lists are streamed already.
         """
-        if await self._queries.ask(lambda at: at.store.operation(number)) is None:
+        if await self._queries.ask(caller, lambda at: at.store.operation(number)) is None:
             return None
 
         def read(store: Schedule, limit: int, after: str = "") -> ExportPage:
@@ -115,29 +117,31 @@ class Exports:
             read_next = partial(read, after=found[-1].redelivery_id) if has_more else None
             return ExportPage(export.members_csv(found), len(found), read_next)
 
-        answer = await self._streamed(f"operation-{number}", export.MEMBERS_HEADERS, read)
+        answer = await self._streamed(caller, f"operation-{number}", export.MEMBERS_HEADERS, read)
         _audit("members", operation=number)
         return answer
 
     async def _streamed(
-        self, name: str, headers: Sequence[str], read: ReadPage
+        self, caller: Caller, name: str, headers: Sequence[str], read: ReadPage
     ) -> StreamingResponse:
         if self._running >= AT_A_TIME:
             raise HttpRefused(503, "too many exports are running", Retry_After="30")
         self._running += 1
         try:
             # Why before the answer begins: what fails here is still answered with its status.
-            page = await self._page(read, min(export.ROWS_MAX, export.PAGE_ROWS))
+            page = await self._page(caller, read, min(export.ROWS_MAX, export.PAGE_ROWS))
         except BaseException:
             self._note_end()
             raise
-        lines = self._lines(headers, page)
+        lines = self._lines(caller, headers, page)
         return _Counted(lines, headers=_headers(name), ended=self._note_end)
 
     def _note_end(self) -> None:
         self._running -= 1
 
-    async def _lines(self, headers: Sequence[str], page: ExportPage) -> AsyncIterator[bytes]:
+    async def _lines(
+        self, caller: Caller, headers: Sequence[str], page: ExportPage
+    ) -> AsyncIterator[bytes]:
         """Yield at most `ROWS_MAX` rows from a first page on, and a last line where more follow."""
         yield _encoded(export.csv_lines([headers]))
         left = export.ROWS_MAX
@@ -148,16 +152,16 @@ class Exports:
             if read_next is None:
                 return
             if left and number < export.PAGES_MAX:
-                page = await self._page(read_next, min(left, export.PAGE_ROWS))
+                page = await self._page(caller, read_next, min(left, export.PAGE_ROWS))
                 continue
-            more = await self._page(read_next, 1)
+            more = await self._page(caller, read_next, 1)
             if more.rows or more.read_next is not None:
                 last = f"only the first {export.ROWS_MAX - left} rows are in this file"
                 yield _encoded(export.csv_lines([[last, *[""] * (len(headers) - 1)]]))
             return
 
-    async def _page(self, read: ReadPage, limit: int) -> ExportPage:
-        return await self._queries.ask(lambda at: read(at.store, limit))
+    async def _page(self, caller: Caller, read: ReadPage, limit: int) -> ExportPage:
+        return await self._queries.ask(caller, lambda at: read(at.store, limit))
 
 
 class _Counted(StreamingResponse):

@@ -142,7 +142,8 @@ class Guard:
 
     def _closed_to(self, request: Request) -> frozenset[str]:
         """Return what is open to clients inside only: metrics name queues."""
-        return frozenset({"/metrics"} if self._access.is_from_outside(request) else ())
+        is_closed = self._access.has_roles or self._access.is_from_outside(request)
+        return frozenset({"/metrics"} if is_closed else ())
 
     def _is_caller_gone(self, request: Request) -> bool:
         """Whether the caller of a request has lost access or role since the guard passed it."""

@@ -1,4 +1,4 @@
-"""Live counters: one query of the store serves all listeners; without listeners there is none."""
+"""Live counters: one query of the store serves all listeners with the same rights."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -7,7 +7,8 @@ from typing import Final
 import msgspec
 
 from amqsidecar.errors import StoreError
-from amqsidecar.http.access import HttpRefused
+from amqsidecar.http.access import Caller, HttpRefused
+from amqsidecar.http.rights import Rights
 from amqsidecar.http.store_queries import QueryContext, StoreBusy, StoreQueries
 from amqsidecar.model.operation import Operation
 from amqsidecar.model.schedule import RowState
@@ -55,10 +56,10 @@ class Live:
     def __init__(self, queries: StoreQueries, every_s: float = EVERY_S) -> None:
         self._queries = queries
         self._every_s = every_s
-        self._listeners: set[asyncio.Queue[bytes]] = set()
+        self._listeners: dict[asyncio.Queue[bytes], Caller] = {}
         self._poller: asyncio.Task[None] | None = None
 
-    async def listen(self) -> AsyncIterator[bytes]:
+    async def listen(self, caller: Caller) -> AsyncIterator[bytes]:
         """Return server-sent events, beginning with the counters as they are.
 
         Raises:
@@ -67,16 +68,16 @@ class Live:
         """
         if len(self._listeners) >= MAX_LISTENERS:
             raise HttpRefused(503, "too many listen already", Retry_After="30")
-        events = self._events()
+        events = self._events(caller)
         # Why at once: who waits for the first counters has a place already.
         first = await anext(events)
         return _preceded(first, events)
 
-    async def _events(self) -> AsyncIterator[bytes]:
+    async def _events(self, caller: Caller) -> AsyncIterator[bytes]:
         heard = asyncio.Queue[bytes](1)
-        self._listeners.add(heard)
+        self._listeners[heard] = caller
         try:
-            yield await self._read()
+            yield await self._read(caller)
             if self._poller is None:
                 self._poller = asyncio.create_task(self._poll())
             end_s = asyncio.get_running_loop().time() + LISTEN_S
@@ -87,32 +88,35 @@ class Live:
                     # Why: the guard ends a stream with a part that its caller may no longer read.
                     yield b": still here\n\n"
         finally:
-            self._listeners.discard(heard)
+            del self._listeners[heard]
 
     async def _poll(self) -> None:
-        last = b""
+        last: dict[Rights, bytes] = {}
         try:
             while self._listeners:
                 await asyncio.sleep(self._every_s)
-                try:
-                    told = await self._read()
-                except (StoreError, StoreBusy):
-                    continue
-                if told != last:
-                    last = told
-                    self._publish(told)
+                callers = {one.rights: one for one in self._listeners.values()}
+                for rights, caller in callers.items():
+                    try:
+                        told = await self._read(caller)
+                    except (StoreError, StoreBusy):
+                        continue
+                    if told != last.get(rights):
+                        last[rights] = told
+                        self._publish(told, rights)
         finally:
             self._poller = None
 
-    def _publish(self, told: bytes) -> None:
-        for listener in self._listeners:
+    def _publish(self, told: bytes, rights: Rights) -> None:
+        for listener in [one for one, who in self._listeners.items() if who.rights == rights]:
             # A slow listener misses what is out of date by now.
             if listener.full():
                 listener.get_nowait()
             listener.put_nowait(told)
 
-    async def _read(self) -> bytes:
-        counters = await self._queries.masking.answer(await self._queries.ask(read_counters))
+    async def _read(self, caller: Caller) -> bytes:
+        found = await self._queries.ask(caller, read_counters)
+        counters = await self._queries.masking.answer(found)
         return b"event: counters\ndata: " + msgspec.json.encode(counters) + b"\n\n"
 
 

@@ -8,8 +8,9 @@ from typing import Any, Final, TypeVar
 import msgspec
 import regex
 
-from amqsidecar.http.access import HttpRefused, Role
+from amqsidecar.http.access import Caller, HttpRefused
 from amqsidecar.http.authentication.settings import Bodies
+from amqsidecar.http.rights import VIEWING, Right
 from amqsidecar.model.cause import group_number
 from amqsidecar.model.event import AnyEvent, Received
 from amqsidecar.model.message import BodyView, MessageEdit, MessageView, TypedValue
@@ -50,19 +51,29 @@ class Masking:
         # Why: lists show the same causes again and again, also those that take all of the time.
         self._remembered = lru_cache(_REMEMBERED)(self._masked)
 
-    def may_see(self, role: Role) -> bool:
-        """Whether a role may see the content of messages."""
+    def may_see(self, caller: Caller, destination: str | None = None) -> bool:
+        """Whether a caller may see the content of messages of a destination; None = of all."""
         match self._bodies:
-            case Bodies.VIEWERS:
-                return True
-            case Bodies.OPERATORS:
-                return role is Role.OPERATOR
             case Bodies.NOBODY:
                 return False
+            case Bodies.OPERATORS if caller.rights == VIEWING:
+                return False
+            case _:
+                return caller.rights.allows(Right.BODIES, destination)
 
-    def may_probe(self, role: Role) -> bool:
-        """Whether a role may see everything in messages, so that no question reveals more."""
-        return self.may_see(role) and not self._patterns
+    @property
+    def shows_any(self) -> bool:
+        """Whether the content of messages is shown to anybody."""
+        return self._bodies is not Bodies.NOBODY
+
+    @property
+    def has_patterns(self) -> bool:
+        """Whether parts of messages are shown to nobody."""
+        return bool(self._patterns)
+
+    def may_probe(self, caller: Caller) -> bool:
+        """Whether a caller may see everything in messages, so that no question reveals more."""
+        return self.may_see(caller) and not self._patterns
 
     def text(self, text: str, *, is_cut: bool = False) -> str:
         """Return a text with all matches masked; the whole text if matching takes too long.
@@ -145,15 +156,15 @@ class Masking:
             value = [one if isinstance(one, dict) else (one[0], self.text(one[1])) for one in value]
         return self._answer(value)
 
-    def check_selection(self, selection: Selection, role: Role) -> None:
-        """Check that a filter reveals nothing that the role may not see.
+    def check_selection(self, selection: Selection, caller: Caller) -> None:
+        """Check that a filter reveals nothing that the caller may not see.
 
         Raises:
             HttpRefused: it asks for properties or bodies, which are not shown to them; or it looks
                 for a text, which could be a part of something masked, or for a masked property or
                 cause.
         """
-        if selection.looks_into_messages and not self.may_see(role):
+        if selection.looks_into_messages and not self.may_see(caller, selection.rows.destination):
             raise HttpRefused(403, HIDDEN)
         is_part = self._patterns and (selection.contains or selection.rows.cause_contains)
         named = [value for _name, value in selection.properties]
@@ -161,18 +172,18 @@ class Masking:
         if is_part or any(self.text(value) != value for value in named):
             raise HttpRefused(403, "masked parts can't be searched (http.masked)")
 
-    def check_edit(self, view: MessageView, change: MessageEdit, role: Role) -> None:
-        """Check that an edit changes nothing that the role may not see.
+    def check_edit(self, view: MessageView, change: MessageEdit, *, sees: bool) -> None:
+        """Check that an edit changes nothing that the caller may not see.
 
         Args:
             view: what they see of the message.
             change: what they want.
-            role: theirs.
+            sees: whether they may see its content.
 
         Raises:
             HttpRefused: it does.
         """
-        if not self.may_see(role):
+        if not sees:
             raise HttpRefused(403, HIDDEN)
         named = {one.name for one in change.set_properties} | {*change.remove_properties}
         entries = {one.name for one in change.set_entries} | {*change.remove_entries}
@@ -184,9 +195,9 @@ class Masking:
         ):
             raise HttpRefused(403, f"masked parts can't be edited: {MASKED}")
 
-    def message(self, view: MessageView, role: Role) -> MessageView:
-        """Return a message as a role may see it; masked parts can't be edited."""
-        if not self.may_see(role):
+    def message(self, view: MessageView, *, sees: bool) -> MessageView:
+        """Return a message without its content, or masked; masked parts can't be edited."""
+        if not sees:
             return MessageView(
                 wire=view.wire,
                 kind=view.kind,
@@ -209,24 +220,26 @@ class Masking:
             body=self._body(view.body),
         )
 
-    def event(self, event: AnyEvent, role: Role) -> AnyEvent:
+    def event(self, event: AnyEvent, *, sees: bool) -> AnyEvent:
         """Return an event with texts, groups and properties masked, or without properties."""
         event = self.struct(event, has_groups=True)
         if not isinstance(event, Received):
             return event
-        properties = event.properties if self.may_see(role) else None
+        properties = event.properties if sees else None
         if properties is not None:
             properties = {name: self.text(value) for name, value in properties.items()}
         return msgspec.structs.replace(event, properties=properties)
 
-    def page(self, page: MessagePage, role: Role) -> MessagePage:
-        """Return a message and its life as a role may see them; its views are masked already."""
+    def page(self, page: MessagePage, *, sees: bool) -> MessagePage:
+        """Return a message and its life, as `message`; its views are masked already."""
         return msgspec.structs.replace(
             page,
             rows=[self.struct(row) for row in page.rows],
             row=None if page.row is None else self.struct(page.row),
             life=[
-                msgspec.structs.replace(self.struct(moment), event=self.event(moment.event, role))
+                msgspec.structs.replace(
+                    self.struct(moment), event=self.event(moment.event, sees=sees)
+                )
                 for moment in page.life
             ],
         )

@@ -9,6 +9,7 @@ import queue
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextvars import copy_context
+from functools import partial
 from pathlib import Path
 from threading import Thread
 from typing import Any, Final, NamedTuple, TypeVar, cast
@@ -17,14 +18,21 @@ import msgspec
 
 from amqsidecar.clock import Clock
 from amqsidecar.errors import BrokerError, SidecarError, StoreError
-from amqsidecar.http.access import HttpRefused, Role
-from amqsidecar.http.masking import Masking
+from amqsidecar.http.access import Caller, HttpRefused
+from amqsidecar.http.masking import HIDDEN, Masking
+from amqsidecar.http.rights import Right, Rights
+from amqsidecar.http.seen_schedule import (
+    seen_gate,
+    seen_policies,
+    seen_schedule,
+    seen_state,
+)
 from amqsidecar.messages.edit import edit_message
 from amqsidecar.messages.view import view_message
 from amqsidecar.model.message import MessageEdit, MessageView
 from amqsidecar.model.schedule import RowView, StoreState
 from amqsidecar.operations.active_rules import Policies
-from amqsidecar.operations.browse import row_named
+from amqsidecar.operations.browse import read_story, row_named
 from amqsidecar.operations.lying import ReadLying
 from amqsidecar.operations.message import (
     EDIT_BYTES_MAX,
@@ -51,11 +59,17 @@ RenderMetrics = Callable[[str], tuple[bytes, str]]
 
 
 class QueryContext(NamedTuple):
-    """An open store, the state that opening it returned, and the time of the query."""
+    """An open store and the state that opening it returned, as the caller sees them.
+
+    Attributes:
+        now_ms: the time of the query.
+        may: returns the schedule of what the caller has a right to.
+    """
 
     store: Schedule
     state: StoreState
     now_ms: int
+    may: Callable[[Right], Schedule]
 
 
 StoreQuery = Callable[[QueryContext], AnswerT]
@@ -109,19 +123,22 @@ class StoreQueries:
         self.clock = clock
         self.health = health
         self.render_metrics = render_metrics
-        self.tools = tools
+        self._tools = tools
         self.masking = masking
         self._open_schedule = open_schedule
         self._jobs = queue.Queue[_Job | None](MAX_QUESTIONS)
         self._threads: list[Thread] = []
 
-    async def ask(self, question: StoreQuery[AnswerT]) -> AnswerT:
-        """Run a question in another thread; return its result, or raise its exception.
+    async def ask(self, caller: Caller, question: StoreQuery[AnswerT]) -> AnswerT:
+        """Run a caller's question in another thread; return its result, or raise its exception.
+
+        Nobody gets a schedule but by this: it has only what the caller may view.
 
         Example:
-            await queries.ask(lambda at: at.store.tallies())
+            await queries.ask(caller, lambda at: at.store.tallies())
 
         Raises:
+            HttpRefused: the caller's rights do not suffice.
             NoStore: there is no schedule to ask.
             StoreBusy: too many questions wait.
             StoreUnavailable: the store can't be reached.
@@ -133,58 +150,97 @@ class StoreQueries:
                 thread = Thread(target=self._work, name=f"queries-{number}", daemon=True)
                 self._threads.append(thread)
                 thread.start()
-        job = _Job(question)
+        job = _Job(question, caller.rights)
         try:
             self._jobs.put_nowait(job)
         except queue.Full:
             raise StoreBusy("too many queries are waiting; try again soon") from None
         return cast("AnswerT", await asyncio.wrap_future(job.future))
 
-    def view(self, encoding: str, message: bytes, role: Role, max_bytes: int) -> MessageView:
-        """Return a kept message as this role may see it; to be called in a query."""
-        return self.masking.message(view_message(encoding, message, max_bytes), role)
+    def tools(self, caller: Caller) -> Tools:
+        """Return the tools that a caller may use: none that tell of all destinations at once."""
+        tools, rights = self._tools, caller.rights
+        if not rights.is_limited:
+            return tools
+        return msgspec.structs.replace(
+            tools,
+            policies=seen_policies(tools.policies, rights),
+            gate=None if tools.gate is None else partial(seen_gate, tools.gate, rights),
+            reports=None,
+            sidecar_status=None,
+            lateness=None,
+        )
 
-    def edit(self, encoding: str, message: bytes, change: MessageEdit, role: Role) -> bytes:
-        """Return a kept message after an edit by this role; to be called in a query.
+    def view(self, encoding: str, message: bytes, max_bytes: int, *, sees: bool) -> MessageView:
+        """Return a kept message as `may_read` lets it be seen; to be called in a query."""
+        return self.masking.message(view_message(encoding, message, max_bytes), sees=sees)
+
+    def edit(self, encoding: str, message: bytes, change: MessageEdit, *, sees: bool) -> bytes:
+        """Return a kept message after an edit; to be called in a query.
 
         Raises:
             HttpRefused: it changes masked parts.
             EditRefused: it can't be made.
         """
-        looks = self.view(encoding, message, role, EDIT_BYTES_MAX)
-        self.masking.check_edit(looks, change, role)
+        looks = self.view(encoding, message, EDIT_BYTES_MAX, sees=sees)
+        self.masking.check_edit(looks, change, sees=sees)
         return edit_message(encoding, message, change)
+
+    def may_read(self, at: QueryContext, caller: Caller, reference: str) -> bool:
+        """Whether a caller may see the content of a message, for a query."""
+        if caller.rights.bodies is None:
+            return self.masking.may_see(caller)
+        places = at.may(Right.BODIES)
+        is_known = read_story(places, reference, at.state.uid) is not None
+        return is_known and self.masking.shows_any
+
+    def may_probe(self, at: QueryContext, caller: Caller, reference: str) -> bool:
+        """Whether a caller may see all of a message, so that no question reveals more."""
+        return self.may_read(at, caller, reference) and not self.masking.has_patterns
+
+    def check_reads(self, at: QueryContext, caller: Caller, reference: str) -> None:
+        """Refuse the content of a message that a caller may not see, for a query.
+
+        Raises:
+            HttpRefused: it is known, and its content is not for them.
+        """
+        if self.may_read(at, caller, reference):
+            return
+        is_unlimited = caller.rights.bodies is None
+        if is_unlimited or read_story(at.store, reference, at.state.uid) is not None:
+            raise HttpRefused(403, HIDDEN)
 
     def message(
         self,
         at: QueryContext,
         reference: str,
-        role: Role,
+        caller: Caller,
         max_bytes: int = VIEW_BYTES_MAX,
     ) -> MessagePage | None:
-        """Return a message and its life as this role may see them; for a query.
+        """Return a message and its life as a caller may see them; for a query.
 
         Args:
             at: of the query.
             reference: row number or redelivery id.
-            role: theirs.
+            caller: who asks.
             max_bytes: of the body at most.
         """
+        sees, tools = self.may_read(at, caller, reference), self.tools(caller)
         page = message_page(
             at.store,
             reference,
             at.state.uid,
             at.now_ms,
-            lambda encoding, data, most: self.view(encoding, data, role, most),
-            acting=self.tools.policies.acting(),
-            lying=self.tools.lying if self.masking.may_see(role) else None,
+            partial(self.view, sees=sees),
+            acting=tools.policies.acting(),
+            lying=tools.lying if sees else None,
             max_bytes=max_bytes,
         )
         if page is None:
             return None
-        if page.view is not None and self.masking.may_see(role):
+        if page.view is not None and sees:
             audit.write("read-message", audit.ActKind.READ, message=reference)
-        return self.masking.page(page, role)
+        return self.masking.page(page, sees=sees)
 
     def content(self, store: Schedule, reference: str) -> tuple[RowView, bytes] | None:
         """Return a row and its message's bytes, for a query; None = it is not here.
@@ -195,9 +251,9 @@ class StoreQueries:
         row = row_named(store, reference)
         if row is None:
             return None
-        if row.is_in_final_queue and self.tools.lying is not None:
+        if row.is_in_final_queue and self._tools.lying is not None:
             try:
-                return row, self.tools.lying(row).message
+                return row, self._tools.lying(row).message
             except BrokerError as error:
                 raise HttpRefused(502, str(error)) from error
         data = store.message(row.id)
@@ -231,7 +287,8 @@ class StoreQueries:
                     schedule = self._open_schedule()
                     opened = schedule, schedule.state()
                     self.masking.group_key = schedule.group_key
-                answer = job.context.run(job.question, QueryContext(*opened, self.clock.now_ms()))
+                at = _context(*opened, self.clock.now_ms(), job.rights)
+                answer = job.context.run(job.question, at)
                 job.future.set_result(answer)
             except StoreError as error:
                 _close(opened)
@@ -241,14 +298,20 @@ class StoreQueries:
                 job.future.set_exception(error)
 
 
+def _context(store: Schedule, state: StoreState, now_ms: int, rights: Rights) -> QueryContext:
+    may = partial(seen_schedule, store, rights)
+    return QueryContext(may(Right.VIEW), seen_state(state, rights), now_ms, may)
+
+
 def _close(opened: tuple[Schedule, StoreState] | None) -> None:
     if opened is not None:
         opened[0].close()
 
 
 class _Job:
-    def __init__(self, question: StoreQuery[Any]) -> None:
+    def __init__(self, question: StoreQuery[Any], rights: Rights) -> None:
         self.question = question
+        self.rights = rights
         # Why: who asks is known to the context of the request only.
         self.context = copy_context()
         self.future = Future[Any]()

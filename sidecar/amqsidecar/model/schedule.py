@@ -257,6 +257,8 @@ class RowFilter(msgspec.Struct, frozen=True, kw_only=True):
         due_before_ms: None = any.
         count_at_least: `redelivery_count` is this or more; None = any.
         lies_in: final queue that holds the message, canonical text; None = any.
+        destinations: canonical texts of those that a person with limited rights may act on; None =
+            any.
     """
 
     ids: tuple[int, ...] | None = None
@@ -272,6 +274,7 @@ class RowFilter(msgspec.Struct, frozen=True, kw_only=True):
     due_before_ms: int | None = None
     count_at_least: int | None = None
     lies_in: str | None = None
+    destinations: tuple[str, ...] | None = None
 
 
 class Tally(msgspec.Struct, frozen=True, kw_only=True):

@@ -89,6 +89,10 @@ def _read_destination(texts: Sequence[str], _now_ms: int) -> str:
     return str(parse_destination(texts[-1]))
 
 
+def _read_destinations(texts: Sequence[str], _now_ms: int) -> tuple[str, ...]:
+    return tuple(str(parse_destination(text)) for text in texts)
+
+
 def _read_state(texts: Sequence[str], _now_ms: int) -> RowState:
     try:
         return RowState(texts[-1])
@@ -152,6 +156,7 @@ CONDITIONS: Final = (
     ),
     Condition("due_before_ms", "due before", _read_moment),
     Condition("lies_in", "lies in", _read_destination),
+    Condition("destinations", "one of", _read_destinations),
     Condition("properties", "property", _read_pairs, "property", needs_store=True),
     Condition("contains", "contains", _read_text, "contains", needs_store=True),
 )

@@ -97,6 +97,7 @@ _READERS: Final[tuple[tuple[Callable[[Config], object], frozenset[str]], ...]] =
             {
                 "http.tokens_file",
                 "http.users_file",
+                "http.roles_file",
                 "http.session_key_file",
                 "http.oidc.client_secret_file",
             }

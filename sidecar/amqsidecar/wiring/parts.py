@@ -222,7 +222,12 @@ class ProcessParts:
         )
         routes += entrance.routes
         server = HttpServer(
-            make_app(probes_of(queries), entrance.access, routes, console.show_refusal),
+            make_app(
+                probes_of(queries, is_brief=entrance.access.has_roles),
+                entrance.access,
+                routes,
+                console.show_refusal,
+            ),
             is_shared=Proxies(config.http.trusted_proxies).has,
         )
         host, port = server.start(*split_listen(config.http.listen))
@@ -295,6 +300,7 @@ def access_settings(config: Config) -> "AccessSettings":
         public_url=options.public_url,
         tokens_file=options.tokens_file,
         users_file=options.users_file,
+        roles_file=options.roles_file,
         session_key=revealed(options.session_key()),
         session_s=options.session_hours * 3600,
         idle_s=options.idle_minutes * 60,

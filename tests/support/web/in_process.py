@@ -7,8 +7,8 @@ from typing import Any
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
-from amqsidecar.clock import SystemClock
-from amqsidecar.http.access import Access, Signing
+from amqsidecar.clock import Clock, SystemClock
+from amqsidecar.http.access import ROLES, Access, Caller, Role, Signing
 from amqsidecar.http.app import make_app, probes_of
 from amqsidecar.http.masking import Masking
 from amqsidecar.http.store_queries import StoreQueries, Tools
@@ -30,10 +30,11 @@ def make_queries(
     health: Health | None = None,
     open_schedule: Callable[[], Any] | None = None,
     masking: Masking = NOTHING_MASKED,
+    clock: Clock | None = None,
     **tools: Any,
 ) -> StoreQueries:
     return StoreQueries(
-        clock=SystemClock(),
+        clock=clock or SystemClock(),
         health=health or Health(),
         render_metrics=Metrics().render,
         open_schedule=open_schedule,
@@ -46,6 +47,11 @@ def make_queries(
         ),
         masking=masking,
     )
+
+
+def caller_as(role: Role = Role.OPERATOR) -> Caller:
+    """Return a caller with a role that needs no file."""
+    return Caller(name="ann", role=role.value, way="local", session=None, rights=ROLES[role])
 
 
 def policies_of_file(path: Path) -> Policies:

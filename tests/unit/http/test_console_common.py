@@ -15,7 +15,7 @@ from amqsidecar.model.event import OutcomeProved, Received
 from amqsidecar.stores.sqlite.store import SqliteStore
 from support.web.console import console_client
 from support.web.console_store import dead, keep, open_store
-from support.web.in_process import make_queries
+from support.web.in_process import caller_as, make_queries
 from support.web.page import text_of
 
 PLACE = ("queue://orders", "a.Bug: *")
@@ -51,7 +51,7 @@ def filled(folder: Path) -> SqliteStore:
 
 def common(folder: Path, role: Role = Role.OPERATOR, **given: Any) -> dict[str, str]:
     store = filled(folder)
-    found = read_common(make_queries(open_schedule=None, **given), store, PLACE, role)
+    found = read_common(make_queries(open_schedule=None, **given), store, PLACE, caller_as(role))
     store.close()
     return {one.name: one.value for one in found}
 
@@ -105,7 +105,7 @@ def test_the_page_shows_it(tmp_path: Path) -> None:
 
 def test_what_the_group_of_a_death_shows_of_a_message_is_masked_in_its_life() -> None:
     death = Received(at_ms=1, source="queue://DLQ", cause_group="(no reason given) [mail=a@b]")
-    shown = Masking(patterns=("[a-z]@[a-z]",)).event(death, Role.OPERATOR)
+    shown = Masking(patterns=("[a-z]@[a-z]",)).event(death, sees=True)
     assert isinstance(shown, Received)
     assert shown.cause_group == "(no reason given) [mail=***]"
 
@@ -119,6 +119,6 @@ def test_the_name_of_a_consumer_is_masked_where_its_message_is_shown() -> None:
         lateness_ms=0,
         consumer="shop for a@b",
     )
-    shown = Masking(patterns=("[a-z]@[a-z]",)).event(proved, Role.OPERATOR)
+    shown = Masking(patterns=("[a-z]@[a-z]",)).event(proved, sees=True)
     assert isinstance(shown, OutcomeProved)
     assert shown.consumer == "shop for ***"

@@ -13,7 +13,7 @@ from amqsidecar.http.masking import Masking
 from amqsidecar.ledger import RowOrder
 from amqsidecar.model.schedule import RowFilter
 from support.web.console_store import dead, keep, open_store
-from support.web.in_process import make_queries
+from support.web.in_process import caller_as, make_queries
 
 
 def differing(folder: Path, *messages: Message, wanted: str = "", **given: Any) -> Differing:
@@ -26,7 +26,7 @@ def differing(folder: Path, *messages: Message, wanted: str = "", **given: Any) 
     views = store.page_rows(RowFilter(), RowOrder.NEWEST, 10).rows
     role = given.pop("role", Role.OPERATOR)
     queries = make_queries(open_schedule=None, **given)
-    found = read_differing(queries, store.message, views, role, wanted)
+    found = read_differing(queries, store.message, views, caller_as(role), wanted)
     store.close()
     return found
 

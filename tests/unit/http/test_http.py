@@ -23,7 +23,7 @@ from amqsidecar.http.store_queries import MAX_QUESTIONS, THREADS
 from amqsidecar.schedule import Schedule
 from amqsidecar.telemetry.health import Health
 from support.waiting import PATIENCE_S
-from support.web.in_process import OPEN_ACCESS, app_of, make_queries
+from support.web.in_process import OPEN_ACCESS, app_of, caller_as, make_queries
 
 
 @pytest.fixture
@@ -278,7 +278,7 @@ def test_probes_are_answered_while_every_question_waits_for_a_store(health: Heal
     queries = make_queries(health, open_schedule=open_schedule)
 
     async def page(_request: Request) -> Response:
-        return Response(str(await queries.ask(lambda at: at.now_ms)))
+        return Response(str(await queries.ask(caller_as(), lambda at: at.now_ms)))
 
     app = make_app(probes_of(queries), OPEN_ACCESS, [Route("/page", page)])
     server = HttpServer(app, max_connections=200, max_per_address=200)

@@ -770,7 +770,7 @@ def test_what_is_masked_is_not_shown_indented() -> None:
     """A pattern that is written for the text as it is may not fit it as it is indented."""
     body = BodyView(kind=BodyKind.JSON, text='{"pin":"12"}', pretty='{\n "pin": "12"\n}')
     view = MessageView(wire="AMQP 1.0", body=body, size_bytes=1)
-    shown = Masking(Bodies.VIEWERS, [r'"pin":"\d+"']).message(view, Role.VIEWER)
+    shown = Masking(Bodies.VIEWERS, [r'"pin":"\d+"']).message(view, sees=True)
     assert (shown.body.text, shown.body.pretty) == ("{***}", "")
 
 

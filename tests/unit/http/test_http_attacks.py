@@ -15,7 +15,7 @@ from amqsidecar.http.live import MAX_LISTENERS, Live
 from amqsidecar.stores.sqlite.store import SqliteStore
 from support.stores.opened import opened
 from support.waiting import PATIENCE_S
-from support.web.in_process import make_queries
+from support.web.in_process import caller_as, make_queries
 from support.web.site import PASSWORD, Site, fill, running_site
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
@@ -131,7 +131,7 @@ async def test_no_more_listen_than_may(tmp_path: Path) -> None:
     )
     live = Live(queries, every_s=0.01)
     try:
-        asked = [live.listen() for _ in range(MAX_LISTENERS + 5)]
+        asked = [live.listen(caller_as()) for _ in range(MAX_LISTENERS + 5)]
         found = await asyncio.gather(*asked, return_exceptions=True)
         heard = [one for one in found if not isinstance(one, BaseException)]
         refused = [one for one in found if isinstance(one, HttpRefused)]
@@ -145,7 +145,7 @@ async def test_no_more_listen_than_may(tmp_path: Path) -> None:
         async with asyncio.timeout(60):
             while len(live._listeners) == MAX_LISTENERS:
                 await asyncio.sleep(0.01)
-        await anext(await live.listen())
+        await anext(await live.listen(caller_as()))
     finally:
         queries.close()
 

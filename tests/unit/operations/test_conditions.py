@@ -14,7 +14,6 @@ from amqsidecar.cli.operate import commands as act_commands
 from amqsidecar.cli.operate.options import Asked, read_chosen
 from amqsidecar.cli.options import Chosen
 from amqsidecar.clock import SystemClock
-from amqsidecar.http.access import Role
 from amqsidecar.http.api.filter import Filter, understood
 from amqsidecar.http.console.command import command_of
 from amqsidecar.http.console.described import describe
@@ -25,6 +24,7 @@ from amqsidecar.model.operation import Action, OperationPace, Selection
 from amqsidecar.model.schedule import RowFilter, RowState
 from amqsidecar.operations.conditions import CONDITIONS, Condition, given
 from amqsidecar.stores.sqlite.store import SqliteStore
+from support.web.in_process import caller_as
 
 NOW_MS = 1_800_000_000_000
 VALUES: dict[str, Any] = {
@@ -41,10 +41,11 @@ VALUES: dict[str, Any] = {
     "due_before_ms": NOW_MS - 7_000,
     "count_at_least": 5,
     "lies_in": "queue://DLQ.exhausted",
+    "destinations": ("queue://orders", "topic://news"),
     "properties": (("colour", "red=blue"), ("size", "")),
     "contains": "E42",
 }
-ONLY_INSIDE = {"redelivery_id", "due_before_ms", "lies_in"}
+ONLY_INSIDE = {"redelivery_id", "due_before_ms", "lies_in", "destinations"}
 """Commands resolve ids to rows, only the engine asks what is due, and only looks at final queues
 what lies there."""
 
@@ -87,7 +88,10 @@ def test_a_condition_has_words_an_address_a_parameter_and_an_option(
     asked = msgspec.convert(parameter, Filter, strict=False)
     with closing(SqliteStore(tmp_path / "schedule.db", clock=SystemClock())) as store:
         found = understood(
-            QueryContext(store, store.open(), NOW_MS), asked, Masking(), Role.OPERATOR
+            QueryContext(store, store.open(), NOW_MS, lambda _right: store),
+            asked,
+            Masking(),
+            caller_as(),
         )
     assert found.selection == selection
 

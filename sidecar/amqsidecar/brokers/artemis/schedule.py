@@ -295,4 +295,5 @@ def _matches(row: RowView, wanted: RowFilter) -> bool:
         and wanted.state in (None, row.state)
         and wanted.cause_contains is None
         and is_older
+        and (wanted.destinations is None or row.destination in wanted.destinations)
     )

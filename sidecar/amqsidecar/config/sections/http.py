@@ -223,6 +223,12 @@ class HttpOptions(Section):
         "File of users with passwords, one `NAME ROLE scrypt$...` a line; `amqsidecar access "
         "user` makes them. Read again when it changes.",
     )
+    roles_file: OptionalPath = option(
+        None,
+        "File of roles with rights by destination (`console.md#rights-by-destination`), beside "
+        "`viewer` and `operator`. Read again when it changes. With it, `/metrics` needs a role "
+        "without limits, and health answers only whether it is good.",
+    )
     session_key_file: OptionalPath = option(
         None,
         "File with the secret that signs sessions, 32 characters or more. Empty = a new one at "

@@ -82,17 +82,17 @@ class Exporting:
     async def _groups_file(self, call: Call) -> Response:
         name = call.query.destination
         place = None if name is None else canonical(name)
-        return await self._exports.groups(place, call.query.since)
+        return await self._exports.groups(call.caller, place, call.query.since)
 
     async def _messages_file(self, call: Call) -> Response:
         queries = self._queries
         asked = await queries.ask(
-            lambda at: understood(at, call.query, queries.masking, call.caller.role)
+            call.caller, lambda at: understood(at, call.query, queries.masking, call.caller)
         )
-        return await self._exports.messages(asked.selection, asked.order)
+        return await self._exports.messages(call.caller, asked.selection, asked.order)
 
     async def _members_file(self, call: Call) -> Response:
-        found = await self._exports.members(call.number(), call.query.outcome)
+        found = await self._exports.members(call.caller, call.number(), call.query.outcome)
         if found is None:
             raise HttpRefused(404, f"there is no operation {call.number()}")
         return found
@@ -102,8 +102,10 @@ def endpoints(queries: StoreQueries) -> list[ApiEndpoint]:
     """Return the table."""
     live = Live(queries)
 
-    async def events(_call: Call) -> Response:
-        return StreamingResponse(await live.listen(), headers={"Content-Type": "text/event-stream"})
+    async def events(call: Call) -> Response:
+        return StreamingResponse(
+            await live.listen(call.caller), headers={"Content-Type": "text/event-stream"}
+        )
 
     @cache
     def printed() -> bytes:

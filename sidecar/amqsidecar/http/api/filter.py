@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Meta
 from starlette.datastructures import QueryParams
 
-from amqsidecar.http.access import HttpRefused, Role
+from amqsidecar.http.access import Caller, HttpRefused
 from amqsidecar.http.console.query import MessageQuery, QueryError, read_query
 from amqsidecar.http.masking import Masking
 from amqsidecar.http.store_queries import QueryContext
@@ -98,8 +98,8 @@ _IN_ADDRESSES: Final = {
 """Its name in the console."""
 
 
-def understood(at: QueryContext, given: Filter, masking: Masking, role: Role) -> MessageQuery:
-    """Return the filter that a caller with this role may use; the store knows groups by number.
+def understood(at: QueryContext, given: Filter, masking: Masking, caller: Caller) -> MessageQuery:
+    """Return the filter that a caller may use; the store knows groups by number.
 
     Raises:
         HttpRefused: it is not understood, or not theirs to ask.
@@ -114,5 +114,5 @@ def understood(at: QueryContext, given: Filter, masking: Masking, role: Role) ->
         asked = read_query(QueryParams(pairs), at.now_ms)
     except QueryError as error:
         raise HttpRefused(400, str(error)) from error
-    masking.check_selection(asked.selection, role)
+    masking.check_selection(asked.selection, caller)
     return msgspec.structs.replace(asked, selection=with_numbered(at.store, asked.selection))

@@ -85,13 +85,13 @@ class Noting:
     async def _notes(self, call: Call) -> list[GroupNote]:
         place = canonical(call.query.destination), call.query.cause_group
         return await self._queries.ask(
-            lambda at: read_notes(at.store, self._named(at.store, call, place))
+            call.caller, lambda at: read_notes(at.store, self._named(at.store, call, place))
         )
 
     def _named(self, store: Schedule, call: Call, place: Place) -> Place:
         """Return a group whose cause may be given as a number."""
         asked = Selection(rows=RowFilter(destination=place[0], cause_group=place[1]))
-        self._queries.masking.check_selection(asked, call.caller.role)
+        self._queries.masking.check_selection(asked, call.caller)
         return place[0], with_numbered(store, asked).rows.cause_group or ""
 
     async def _write_note(self, call: Call) -> GroupNote:
@@ -116,4 +116,4 @@ class Noting:
             except act.ActionRefused as error:
                 raise HttpRefused(400, str(error)) from error
 
-        return await self._queries.ask(write)
+        return await self._queries.ask(call.caller, write)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Annotated
 
 import msgspec
@@ -14,7 +15,7 @@ from amqsidecar.http.api.table import ApiEndpoint, Call
 from amqsidecar.http.api.views import unknown
 from amqsidecar.http.console.query import bounded
 from amqsidecar.http.fetching import fetch_message, put_back
-from amqsidecar.http.masking import HIDDEN
+from amqsidecar.http.rights import right_of
 from amqsidecar.http.store_queries import QueryContext, StoreQueries
 from amqsidecar.model.message import MessageEdit, MessageView
 from amqsidecar.model.operation import (
@@ -31,7 +32,7 @@ from amqsidecar.operations.browse import row_named
 from amqsidecar.operations.listing import Bounds
 from amqsidecar.operations.message import NothingToChange, edit_and_retry, try_edit
 from amqsidecar.operations.operate import Wish
-from amqsidecar.operations.preview import OpenGate, Preview, drift, preview
+from amqsidecar.operations.preview import Preview, drift, preview
 from amqsidecar.operations.progress import OperationResult, read_progress
 from amqsidecar.schedule import Schedule
 from amqsidecar.telemetry import audit
@@ -214,39 +215,46 @@ class ActionEndpoints:
 
     def _would(
         self,
-        store: Schedule,
+        at: QueryContext,
+        call: Call,
         action: Action,
         selection: Selection,
-        gate: OpenGate | None = None,
         target: str | None = None,
+        *,
+        asks: bool = False,
     ) -> Preview:
+        tools = self._queries.tools(call.caller)
         found = preview(
-            store,
+            at.may(right_of(action)),
             action,
             selection,
-            suffix=self._queries.tools.final_suffix,
-            gate=gate,
+            suffix=tools.final_suffix,
+            gate=tools.gate if asks else None,
             target=target,
         )
         example = None if found.example is None else self._queries.masking.struct(found.example)
         return msgspec.structs.replace(found, example=example)
 
     def _selected(self, at: QueryContext, action: Action, given: ActedOn, call: Call) -> Selection:
-        asked = understood(at, given, self._queries.masking, call.caller.role).selection
-        return bounded(at.store, action, asked, Bounds(given.limit, given.one_per_message_id))
+        asked = understood(at, given, self._queries.masking, call.caller).selection
+        return bounded(
+            at.may(right_of(action)), action, asked, Bounds(given.limit, given.one_per_message_id)
+        )
 
     async def _preview_operation(self, call: Call) -> Preview:
         query: PreviewQuery = call.query
         with _refusals():
             target = None if query.target is None else str(operate.checked_target(query.target))
         return await self._queries.ask(
+            call.caller,
             lambda at: self._would(
-                at.store,
+                at,
+                call,
                 query.action,
                 self._selected(at, query.action, query, call),
-                self._queries.tools.gate,
                 target,
-            )
+                asks=True,
+            ),
         )
 
     async def _create_operation(self, call: Call) -> Operation:
@@ -258,7 +266,7 @@ class ActionEndpoints:
                 raise HttpRefused(
                     400, "the filter has no condition: set `everything` to select all messages"
                 )
-            check_expected(self._would(at.store, wanted.action, selection), wanted.expected)
+            check_expected(self._would(at, call, wanted.action, selection), wanted.expected)
             wish = Wish(
                 action=wanted.action,
                 selection=selection,
@@ -274,11 +282,13 @@ class ActionEndpoints:
             except act.ActionRefused as error:
                 raise HttpRefused(400, str(error)) from error
 
-        return await self._queries.ask(begin)
+        return await self._queries.ask(call.caller, begin)
 
     async def _operations(self, call: Call) -> list[Operation]:
         query: OperationsQuery = call.query
-        return await self._queries.ask(lambda at: at.store.operations(query.limit, query.before))
+        return await self._queries.ask(
+            call.caller, lambda at: at.store.operations(query.limit, query.before)
+        )
 
     async def _operation(self, call: Call) -> OperationAnswer:
         number = call.number()
@@ -297,7 +307,7 @@ class ActionEndpoints:
                 },
             )
 
-        return await self._queries.ask(read)
+        return await self._queries.ask(call.caller, read)
 
     async def _members(self, call: Call) -> list[Member]:
         number, query = call.number(), call.query
@@ -306,7 +316,7 @@ class ActionEndpoints:
             known(at.store, number)
             return at.store.members(number, query.outcome, query.limit, query.after)
 
-        return await self._queries.ask(read)
+        return await self._queries.ask(call.caller, read)
 
     async def _change(self, call: Call, make: operate.ChangeOperation) -> Operation:
         number, because = call.number(), call.body
@@ -316,41 +326,37 @@ class ActionEndpoints:
             with _refusals():
                 return make(at.store, number, at.now_ms, call.actor, because.reason)
 
-        return await self._queries.ask(do)
+        return await self._queries.ask(call.caller, do)
 
     async def _try_edit(self, call: Call) -> MessageView:
+        queries = self._queries
+
         def try_it(at: QueryContext) -> MessageView:
             row = row_named(at.store, call.part("reference"))
             if row is None:
                 raise unknown(call)
             audit.write("read-message", audit.ActKind.READ, message=row.redelivery_id)
+            sees = queries.may_read(at, call.caller, row.redelivery_id)
             with _refusals():
                 return try_edit(
                     at.store,
                     row.id,
                     call.body.change,
-                    lambda encoding, data, change: self._queries.edit(
-                        encoding, data, change, call.caller.role
-                    ),
-                    lambda encoding, data, most: self._queries.view(
-                        encoding, data, call.caller.role, most
-                    ),
+                    partial(queries.edit, sees=sees),
+                    partial(queries.view, sees=sees),
                 )
 
-        return await self._queries.ask(try_it)
+        return await self._queries.ask(call.caller, try_it)
 
     async def _edit(self, call: Call) -> Operation:
-        role = call.caller.role
-        if not self._queries.masking.may_see(role):
-            raise HttpRefused(403, HIDDEN)
-
         def find(at: QueryContext) -> tuple[RowView, int]:
             row = row_named(at.store, call.part("reference"))
             if row is None:
                 raise unknown(call)
+            self._queries.check_reads(at, call.caller, row.redelivery_id)
             return row, len(at.store.originals(row.redelivery_id))
 
-        row, edits = await self._queries.ask(find)
+        row, edits = await self._queries.ask(call.caller, find)
         if call.body.edits is not None:
             edits = call.body.edits
 
@@ -359,7 +365,7 @@ class ActionEndpoints:
                 at.store,
                 row.id,
                 call.body.change,
-                lambda encoding, data, change: self._queries.edit(encoding, data, change, role),
+                partial(self._queries.edit, sees=True),
                 now_ms=at.now_ms,
                 actor=call.actor,
                 reason=call.body.reason,
@@ -368,12 +374,12 @@ class ActionEndpoints:
 
         with _refusals():
             if not row.is_in_final_queue:
-                return await self._queries.ask(do)
-            await fetch_message(self._queries, row.id, call.actor)
+                return await self._queries.ask(call.caller, do)
+            await fetch_message(self._queries, row.id, call.caller, "api")
             try:
-                return await self._queries.ask(do)
+                return await self._queries.ask(call.caller, do)
             except (EditRefused, NothingToChange, HttpRefused):
-                await put_back(self._queries, row.id, call.actor)
+                await put_back(self._queries, row.id, call.caller, "api")
                 raise
 
     async def _pause_operation(self, call: Call) -> Operation:

@@ -10,7 +10,7 @@ from amqsidecar.errors import ConfigError
 from amqsidecar.http.access import HttpRefused
 from amqsidecar.http.api.table import ApiEndpoint, Call
 from amqsidecar.http.api.views import canonical
-from amqsidecar.http.store_queries import StoreQueries
+from amqsidecar.http.store_queries import QueryContext, StoreQueries
 from amqsidecar.model.dead_letter import DeadLetter
 from amqsidecar.model.destination import parse_destination
 from amqsidecar.operations.explain import Forecast
@@ -98,13 +98,15 @@ class Ruling:
             ),
         ]
 
-    async def _policies(self, _call: Call) -> PolicyView:
-        policies = self._queries.tools.policies
-        return await self._queries.ask(lambda at: policy_view(at.store, policies, at.now_ms))
+    async def _policies(self, call: Call) -> PolicyView:
+        policies = self._queries.tools(call.caller).policies
+        return await self._queries.ask(
+            call.caller, lambda at: policy_view(at.store, policies, at.now_ms)
+        )
 
     async def _explain(self, call: Call) -> Forecast:
         query: CaseQuery = call.query
-        acting = self._queries.tools.policies.acting()
+        acting = self._queries.tools(call.caller).policies.acting()
         destination = parse_destination(canonical(query.destination))
         forecast = acting.forecast(
             DeadLetter(destination, query.redelivery_count, query.persistent, query.expired)
@@ -114,24 +116,26 @@ class Ruling:
         return forecast
 
     async def _effect(self, call: Call) -> PolicyEffect:
-        policies, text = self._queries.tools.policies, call.body.rules
-        opens = self._queries.masking.may_probe(call.caller.role)
+        policies, text = self._queries.tools(call.caller).policies, call.body.rules
+        opens = self._queries.masking.may_probe(call.caller)
         try:
             return await self._queries.ask(
-                lambda at: effect_of(at.store, policies, text, at.now_ms, opens=opens)
+                call.caller, lambda at: effect_of(at.store, policies, text, at.now_ms, opens=opens)
             )
         except ConfigError as error:
             raise _unusable(error) from error
 
     async def _explain_message(self, call: Call) -> MessageEffect:
-        policies, asked = self._queries.tools.policies, call.body
-        opens = self._queries.masking.may_probe(call.caller.role)
-        try:
-            found = await self._queries.ask(
-                lambda at: effect_on(
-                    at.store, policies, asked.message, at.state.uid, asked.rules, opens=opens
-                )
+        policies, asked = self._queries.tools(call.caller).policies, call.body
+
+        def explain(at: QueryContext) -> MessageEffect | None:
+            opens = self._queries.may_probe(at, call.caller, asked.message)
+            return effect_on(
+                at.store, policies, asked.message, at.state.uid, asked.rules, opens=opens
             )
+
+        try:
+            found = await self._queries.ask(call.caller, explain)
         except ConfigError as error:
             raise _unusable(error) from error
         if found is None:

@@ -8,10 +8,9 @@ import msgspec
 from msgspec import Meta
 from starlette.responses import Response
 
-from amqsidecar.http.access import HttpRefused, Role
+from amqsidecar.http.access import HttpRefused
 from amqsidecar.http.api.filter import RowsQuery, understood
 from amqsidecar.http.api.table import ApiEndpoint, Call
-from amqsidecar.http.masking import HIDDEN
 from amqsidecar.http.store_queries import QueryContext, StoreQueries
 from amqsidecar.ledger import key_of
 from amqsidecar.model.destination import parse_destination
@@ -42,7 +41,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     actor: str
-    role: Role
+    role: str
     way: str
     csrf: str
 
@@ -132,26 +131,31 @@ class Looking:
             ),
         ]
 
-    async def _status(self, _call: Call) -> Status:
-        return await self._queries.ask(lambda at: read_status(*at))
+    async def _status(self, call: Call) -> Status:
+        return await self._queries.ask(
+            call.caller, lambda at: read_status(at.store, at.state, at.now_ms)
+        )
 
-    async def _overview(self, _call: Call) -> Overview:
-        tell = self._queries.tools.sidecar_status
+    async def _overview(self, call: Call) -> Overview:
+        tell = self._queries.tools(call.caller).sidecar_status
         status = None if tell is None else tell()
-        return await self._queries.ask(lambda at: read_overview(at.store, at.now_ms, status))
+        return await self._queries.ask(
+            call.caller, lambda at: read_overview(at.store, at.now_ms, status)
+        )
 
     async def _groups(self, call: Call) -> list[Group]:
         query: GroupsQuery = call.query
         place = None if query.destination is None else canonical(query.destination)
         return await self._queries.ask(
+            call.caller,
             lambda at: read_groups(
                 at.store, at.now_ms, since_ms=query.since, destination=place, limit=query.limit
-            )
+            ),
         )
 
     async def _messages(self, call: Call) -> RowsAnswer:
         def read(at: QueryContext) -> RowsAnswer:
-            asked = understood(at, call.query, self._queries.masking, call.caller.role)
+            asked = understood(at, call.query, self._queries.masking, call.caller)
             page = list_messages(
                 at.store,
                 asked.selection,
@@ -170,22 +174,26 @@ class Looking:
                 rows.append(shown)
             return RowsAnswer(rows=rows, next=None if after is None else f"{after.sort}.{after.id}")
 
-        return await self._queries.ask(read)
+        return await self._queries.ask(call.caller, read)
 
     async def _message(self, call: Call) -> MessagePage:
         def read(at: QueryContext) -> MessagePage:
             reference, most = call.part("reference"), call.query.max_bytes
-            page = self._queries.message(at, reference, call.caller.role, most)
+            page = self._queries.message(at, reference, call.caller, most)
             if page is None:
                 raise unknown(call)
             return page
 
-        return await self._queries.ask(read)
+        return await self._queries.ask(call.caller, read)
 
     async def _content(self, call: Call) -> Response:
-        self._check_sees(call)
         reference = call.part("reference")
-        found = await self._queries.ask(lambda at: self._queries.content(at.store, reference))
+
+        def read(at: QueryContext) -> tuple[RowView, bytes] | None:
+            self._queries.check_reads(at, call.caller, reference)
+            return self._queries.content(at.store, reference)
+
+        found = await self._queries.ask(call.caller, read)
         if found is None:
             raise unknown(call)
         row, data = found
@@ -193,17 +201,17 @@ class Looking:
         return _download(data, f"{row.redelivery_id}.{row.encoding.replace('/', '-')}")
 
     async def _original_content(self, call: Call) -> Response:
-        self._check_sees(call)
         name, number = call.part("reference"), call.number()
-        data = await self._queries.ask(lambda at: original_message(at.store, name, number))
+
+        def read(at: QueryContext) -> bytes | None:
+            self._queries.check_reads(at, call.caller, name)
+            return original_message(at.store, name, number)
+
+        data = await self._queries.ask(call.caller, read)
         if data is None:
             raise HttpRefused(404, f"there is no original {number} of {name}")
         audit.write("download-message", audit.ActKind.READ, message=name, original=number)
         return _download(data, f"{name}.original-{number}")
-
-    def _check_sees(self, call: Call) -> None:
-        if not self._queries.masking.may_see(call.caller.role):
-            raise HttpRefused(403, HIDDEN)
 
 
 async def session(call: Call) -> Session:

@@ -10,7 +10,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
 from hmac import compare_digest
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, Generic, NamedTuple, TypeVar
 
 import structlog
 
@@ -25,6 +25,8 @@ NAME: Final = re.compile(r"[A-Za-z0-9._@-]{1,64}")
 
 _TOKEN: Final = re.compile(r"sha256:([0-9a-f]{64})")
 _PASSWORD: Final = re.compile(r"scrypt\$([0-9]{1,2})\$([0-9]{1,2})\$([0-9]{1,2})\$(\S+)\$(\S+)")
+FoundT = TypeVar("FoundT")
+
 _COST: Final = (15, 8, 1)
 """32 MiB and about a tenth of a second."""
 _MAX_COST: Final = (17, 16, 4)
@@ -35,14 +37,14 @@ class User(NamedTuple):
     """A user or program, with the proof of its password or token."""
 
     name: str
-    role: Role
+    role: str
     proof: str
 
 
-class WatchedFile:
+class WatchedFile(Generic[FoundT]):
     """The present content of a file. An unreadable file grants no access, and is logged."""
 
-    def __init__(self, path: Path, key: str, parse: Callable[[str], Mapping[str, User]]) -> None:
+    def __init__(self, path: Path, key: str, parse: Callable[[str], Mapping[str, FoundT]]) -> None:
         """Read it for the first time.
 
         Args:
@@ -61,7 +63,7 @@ class WatchedFile:
         except (OSError, ValueError) as error:
             raise ConfigError([Problem(key, f"{path} can't be used: {_reason(error)}")]) from error
 
-    def now(self) -> Mapping[str, User]:
+    def now(self) -> Mapping[str, FoundT]:
         """Return its content."""
         stamp = self._look()
         if stamp != self._stamp:
@@ -81,7 +83,7 @@ class WatchedFile:
             return None
         return status.st_ino, status.st_mtime_ns, status.st_size
 
-    def _read(self) -> Mapping[str, User]:
+    def _read(self) -> Mapping[str, FoundT]:
         return self._parse(self._path.read_text(encoding="utf-8"))
 
 
@@ -89,14 +91,14 @@ def _reason(error: Exception) -> str:
     return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
 
 
-def parse_tokens(text: str) -> Mapping[str, User]:
+def parse_tokens(text: str, *, has_roles: bool = False) -> Mapping[str, User]:
     """Return the owners of tokens, by digest.
 
     Raises:
         ValueError: names the line that is wrong.
     """
     found = {}
-    for number, name, role, proof in _lines(text):
+    for number, name, role, proof in _lines(text, has_roles=has_roles):
         match = _TOKEN.fullmatch(proof)
         if match is None:
             raise ValueError(f"line {number}: expected `NAME ROLE sha256:...`")
@@ -104,14 +106,14 @@ def parse_tokens(text: str) -> Mapping[str, User]:
     return found
 
 
-def parse_users(text: str) -> Mapping[str, User]:
+def parse_users(text: str, *, has_roles: bool = False) -> Mapping[str, User]:
     """Return the users by name.
 
     Raises:
         ValueError: names the line that is wrong.
     """
     found: dict[str, User] = {}
-    for number, name, role, proof in _lines(text):
+    for number, name, role, proof in _lines(text, has_roles=has_roles):
         if name in found:
             raise ValueError(f"line {number}: {name} appears twice")
         if _scrypt_parts(proof) is None:
@@ -120,15 +122,17 @@ def parse_users(text: str) -> Mapping[str, User]:
     return found
 
 
-def _lines(text: str) -> list[tuple[int, str, Role, str]]:
-    found = []
+def _lines(text: str, *, has_roles: bool) -> list[tuple[int, str, str, str]]:
+    """Return number, name, role and proof of each line; with roles the role may be any name."""
+    found, known = [], ", ".join(Role)
     for number, line in enumerate(text.splitlines(), 1):
         parts = line.partition("#")[0].split() if line.lstrip().startswith("#") else line.split()
         if not parts:
             continue
-        if len(parts) != 3 or not NAME.fullmatch(parts[0]) or parts[1] not in list(Role):
-            raise ValueError(f"line {number}: expected a name, a role (viewer, operator), a proof")
-        found.append((number, parts[0], Role(parts[1]), parts[2]))
+        is_role = len(parts) == 3 and (has_roles or parts[1] in list(Role))
+        if not is_role or not NAME.fullmatch(parts[0]):
+            raise ValueError(f"line {number}: expected a name, a role ({known}), a proof")
+        found.append((number, parts[0], parts[1], parts[2]))
     return found
 
 

@@ -16,7 +16,8 @@ from starlette.routing import Route
 from amqsidecar.http.access import HttpRefused, Signing
 from amqsidecar.http.answers import lead_on, own_path
 from amqsidecar.http.authentication.cookies import SignedCookie
-from amqsidecar.http.authentication.proxy import RolesByGroup, clean_name
+from amqsidecar.http.authentication.proxy import clean_name
+from amqsidecar.http.authentication.roles import Roles
 from amqsidecar.http.authentication.session import Sessions
 from amqsidecar.http.authentication.settings import OidcSettings
 from amqsidecar.telemetry import audit
@@ -51,7 +52,7 @@ class OidcLogin:
         *,
         public_url: str,
         sessions: Sessions,
-        roles: RolesByGroup,
+        roles: Roles,
         signing: Signing,
         address_of: Callable[[Request], str],
         is_https: Callable[[HTTPConnection], bool],
@@ -125,7 +126,7 @@ class OidcLogin:
         request.scope["session"] = kept["session"]
         claims = await self._claims(request)
         name = clean_name(str(claims.get(self._settings.name_claim) or claims["sub"]))
-        role = self._roles.role(_texts(claims.get(self._settings.groups_claim)))
+        role = self._roles.of_groups(_texts(claims.get(self._settings.groups_claim)))
         if role is None or not name:
             self._refuse(request, name, "no role")
             raise HttpRefused(403, f"{name} is in no group that has access")

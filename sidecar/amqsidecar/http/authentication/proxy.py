@@ -6,7 +6,8 @@ from typing import Final
 
 from starlette.requests import HTTPConnection
 
-from amqsidecar.http.access import Caller, Role
+from amqsidecar.http.access import Caller
+from amqsidecar.http.authentication.roles import Roles
 
 Network = IPv4Network | IPv6Network
 
@@ -50,21 +51,6 @@ class Proxies:
         return any(found in network for network in self._networks)
 
 
-class RolesByGroup:
-    """Roles by groups; `*` is every authenticated user."""
-
-    def __init__(self, operator_groups: Sequence[str], viewer_groups: Sequence[str]) -> None:
-        self._operators = frozenset(operator_groups)
-        self._viewers = frozenset(viewer_groups)
-
-    def role(self, groups: Sequence[str]) -> Role | None:
-        """Return the highest role of some groups; None = no access."""
-        having = {*groups, "*"}
-        if having & self._operators:
-            return Role.OPERATOR
-        return Role.VIEWER if having & self._viewers else None
-
-
 def clean_name(text: str) -> str:
     r"""Return a name from elsewhere as logs and events can have it.
 
@@ -79,7 +65,7 @@ class ProxyWay:
     """A trusted proxy names the user in headers."""
 
     def __init__(
-        self, proxies: Proxies, roles: RolesByGroup, user_header: str, groups_header: str
+        self, proxies: Proxies, roles: Roles, user_header: str, groups_header: str
     ) -> None:
         self._proxies = proxies
         self._roles = roles
@@ -99,7 +85,7 @@ class ProxyWay:
             return None
         lines = request.headers.getlist(self._groups_header) if self._groups_header else []
         groups = [group.strip() for line in lines for group in line.split(",")]
-        role = self._roles.role([group for group in groups if group])
+        role = self._roles.of_groups([group for group in groups if group])
         if role is None or len(lines) > 1:
             return None
         return Caller(name=name, role=role, way="proxy", session=f"proxy:{name}")

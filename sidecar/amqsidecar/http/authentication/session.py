@@ -10,7 +10,7 @@ import msgspec
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
-from amqsidecar.http.access import RENEWED, SAFE_METHODS, Caller, Role, Signing
+from amqsidecar.http.access import RENEWED, SAFE_METHODS, Caller, Signing
 from amqsidecar.http.authentication.cookies import SignedCookie
 
 COOKIE: Final = "amqsidecar_session"
@@ -31,12 +31,12 @@ class _Kept(msgspec.Struct, frozen=True):
     id: str
     name: str
     way: str
-    role: Role
+    role: str
     checked_s: float
     proof: str = ""
 
 
-RoleNow = Callable[[str, str], Role | None]
+RoleNow = Callable[[str, str], str | None]
 """The name of a user and the fingerprint of their proof to their role now; None = none any more."""
 
 
@@ -82,7 +82,7 @@ class Sessions:
         response: Response,
         name: str,
         way: str,
-        role: Role,
+        role: str,
         proof: str = "",
         session: str | None = None,
     ) -> None:
@@ -116,7 +116,7 @@ class Sessions:
         kept, idle_s = self._kept(request) or (None, 0.0)
         if kept is None or (kept.way == "oidc" and _age_s(kept) > self._oidc_limit_s(request)):
             return None
-        role: Role | None = kept.role
+        role: str | None = kept.role
         if kept.way == "password":
             role = None if self._role_now is None else self._role_now(kept.name, kept.proof)
         if role is None:

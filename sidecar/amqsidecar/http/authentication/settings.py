@@ -51,6 +51,7 @@ class AccessSettings(msgspec.Struct, frozen=True, kw_only=True):
     public_url: str = ""
     tokens_file: Path | None = None
     users_file: Path | None = None
+    roles_file: Path | None = None
     session_key: str | None = None
     session_s: int = 43_200
     idle_s: int = 3_600

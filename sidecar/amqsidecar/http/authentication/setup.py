@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 from starlette.requests import HTTPConnection
@@ -9,7 +10,7 @@ from starlette.routing import Route
 
 from amqsidecar.clock import Clock
 from amqsidecar.errors import ConfigError, Problem
-from amqsidecar.http.access import Access, Caller, HttpRefused, Role, Signing, Way
+from amqsidecar.http.access import Access, Caller, HttpRefused, Signing, Way
 from amqsidecar.http.authentication.attempts import FailedLogins
 from amqsidecar.http.authentication.files import (
     User,
@@ -19,7 +20,8 @@ from amqsidecar.http.authentication.files import (
     token_digest,
 )
 from amqsidecar.http.authentication.login import CountLogin, LoginPage
-from amqsidecar.http.authentication.proxy import Proxies, ProxyWay, RolesByGroup
+from amqsidecar.http.authentication.proxy import Proxies, ProxyWay
+from amqsidecar.http.authentication.roles import Roles, parse_roles
 from amqsidecar.http.authentication.session import Sessions, fingerprint
 from amqsidecar.http.authentication.settings import AccessSettings
 from amqsidecar.telemetry import audit
@@ -78,16 +80,23 @@ def set_up(
     """
     signing = Signing(settings.session_key or secrets.token_bytes(32))
     proxies = Proxies(settings.trusted_proxies)
-    roles = RolesByGroup(settings.operator_groups, settings.viewer_groups)
+    roles, has_roles = Roles(settings.operator_groups, settings.viewer_groups), False
+    if settings.roles_file is not None:
+        named, has_roles = WatchedFile(settings.roles_file, "http.roles_file", parse_roles), True
+        roles = Roles(settings.operator_groups, settings.viewer_groups, named.now)
     ways: list[Way] = []
     if settings.tokens_file is not None:
-        tokens = WatchedFile(settings.tokens_file, "http.tokens_file", parse_tokens)
+        tokens = WatchedFile(
+            settings.tokens_file, "http.tokens_file", partial(parse_tokens, has_roles=has_roles)
+        )
         ways.append(_TokenWay(tokens.now, FailedLogins(clock), proxies))
     users = None
     if settings.users_file is not None:
-        users = WatchedFile(settings.users_file, "http.users_file", parse_users)
+        users = WatchedFile(
+            settings.users_file, "http.users_file", partial(parse_users, has_roles=has_roles)
+        )
 
-    def role_now(name: str, proof: str) -> Role | None:
+    def role_now(name: str, proof: str) -> str | None:
         user = None if users is None else users.now().get(name)
         return user.role if user is not None and fingerprint(user.proof) == proof else None
 
@@ -130,6 +139,8 @@ def set_up(
         settings.public_url,
         has_login=bool(routes),
         address_of=proxies.client_address,
+        rights_of=roles.rights_of,
+        has_roles=has_roles,
     )
     return Entrance(access, routes)
 
@@ -137,7 +148,7 @@ def set_up(
 def _oidc_routes(
     settings: AccessSettings,
     sessions: Sessions,
-    roles: RolesByGroup,
+    roles: Roles,
     proxies: Proxies,
     signing: Signing,
     is_https: Callable[[HTTPConnection], bool],

@@ -16,6 +16,7 @@ from amqsidecar.http.console.operation_pages import whole_number
 from amqsidecar.http.console.query import MessageQuery, QueryError, bounded
 from amqsidecar.http.console.templating import moment
 from amqsidecar.http.guard import caller_of
+from amqsidecar.http.rights import Right, right_of
 from amqsidecar.http.store_queries import QueryContext
 from amqsidecar.model.operation import CAREFUL, SENDS, Action, Operation, OperationPace, Selection
 from amqsidecar.operations.act import ActionRefused
@@ -35,13 +36,6 @@ def routes(console: Console) -> Iterable[BaseRoute]:
     """Return the routes of these pages."""
     queries = console.queries
 
-    tools = queries.tools
-
-    def looked(
-        store: Schedule, action: Action, selection: Selection, gate: OpenGate | None = None
-    ) -> Preview:
-        return preview(store, action, selection, suffix=tools.final_suffix, gate=gate)
-
     async def show(
         request: Request,
         action: Action,
@@ -49,12 +43,16 @@ def routes(console: Console) -> Iterable[BaseRoute]:
         form: Mapping[str, str] | None = None,
         problem: str = "",
     ) -> Response:
-        def read(at: QueryContext) -> tuple[Preview, list[str]]:
-            known = {one.destination for one in at.store.group_tallies()}
-            selection = _chosen(at.store, action, query)
-            return looked(at.store, action, selection, tools.gate), sorted(known)
+        tools = queries.tools(caller_of(request))
 
-        found, known = await queries.ask(read)
+        def read(at: QueryContext) -> tuple[Preview, list[str]]:
+            known = {one.destination for one in at.may(Right.ACT).group_tallies()}
+            there = at.may(right_of(action))
+            selection, suffix = _chosen(there, action, query), tools.final_suffix
+            found = preview(there, action, selection, suffix=suffix, gate=tools.gate)
+            return found, sorted(known)
+
+        found, known = await queries.ask(caller_of(request), read)
         if form is None:
             form = _careful("carefully" if found.count > FEW else "once") if action in SENDS else {}
         return await console.page(
@@ -81,7 +79,8 @@ def routes(console: Console) -> Iterable[BaseRoute]:
         action = _action(request)
         query = console.query(request)
         form = {name: str(value) for name, value in (await request.form()).items()}
-        actor = caller_of(request).actor("console")
+        caller = caller_of(request)
+        actor, tools = caller.actor("console"), queries.tools(caller)
         try:
             if ACTIONS[action].is_final and form.get("sure") != "yes":
                 raise ActionRefused("they won't be redelivered after this: tick the box to confirm")
@@ -89,8 +88,9 @@ def routes(console: Console) -> Iterable[BaseRoute]:
 
             def write(at: QueryContext) -> Operation:
                 _refuse_doubtful(tools.gate, wish.target, form)
-                selection = _chosen(at.store, action, query)
-                now = looked(at.store, action, selection)
+                there = at.may(right_of(action))
+                selection = _chosen(there, action, query)
+                now = preview(there, action, selection, suffix=tools.final_suffix)
                 if wish.expected is not None:
                     changed = drift(now.count, wish.expected, is_whole=now.is_whole)
                     if changed is not None:
@@ -99,7 +99,7 @@ def routes(console: Console) -> Iterable[BaseRoute]:
                     at.store, msgspec.structs.replace(wish, selection=selection), at.now_ms
                 )
 
-            operation = await queries.ask(write)
+            operation = await queries.ask(caller_of(request), write)
         except (ActionRefused, QueryError) as error:
             return await show(request, action, query, form, str(error))
         return RedirectResponse(f"/operations/{operation.id}", 303)

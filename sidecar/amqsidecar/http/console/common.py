@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from amqsidecar.http.access import Role
+from amqsidecar.http.access import Caller
 from amqsidecar.http.console.differing import is_of_brokers, read_facts
 from amqsidecar.http.store_queries import StoreQueries
 from amqsidecar.ledger import RowOrder
@@ -40,17 +40,17 @@ class CommonValue(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_common(
-    queries: StoreQueries, store: Schedule, place: Place, role: Role
+    queries: StoreQueries, store: Schedule, place: Place, caller: Caller
 ) -> list[CommonValue]:
-    """Return the fields that a group's newest messages share, as far as this role may see them.
+    """Return the fields that a group's newest messages share, as far as a caller may see them.
 
     Args:
         queries: shows messages, masked.
         store: an open one.
         place: destination and cause group.
-        role: of the caller.
+        caller: who asks.
     """
-    if not queries.masking.may_see(role):
+    if not queries.masking.may_see(caller, place[0]):
         return []
     members = RowFilter(destination=place[0], cause_group=place[1])
     here = store.page_rows(members, RowOrder.NEWEST, SAMPLE_MAX).rows
@@ -59,7 +59,7 @@ def read_common(
     others = [row for row in found if row.cause_group != place[1]][:SAMPLE_MAX]
 
     def facts(rows: Sequence[RowView]) -> list[Mapping[str, str]]:
-        return [*read_facts(queries, store.message, rows, role).values()]
+        return [*read_facts(queries, store.message, rows, caller).values()]
 
     return common_values(facts(here), facts(others)) if others else []
 

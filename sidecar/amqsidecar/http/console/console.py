@@ -14,7 +14,7 @@ from starlette.routing import Route
 from amqsidecar import __version__
 from amqsidecar.clock import Clock
 from amqsidecar.errors import StoreError
-from amqsidecar.http.access import CSRF_FIELD, Caller, HttpRefused, Role
+from amqsidecar.http.access import CSRF_FIELD, Caller, HttpRefused
 from amqsidecar.http.answers import show_refusal
 from amqsidecar.http.console.query import MessageQuery, QueryError, address, read_query
 from amqsidecar.http.console.templating import make_environment
@@ -37,6 +37,10 @@ NAVIGATION: Final = (
 REPORTS: Final = ("/reports", "Reports")
 
 Handler = Callable[[Request], Awaitable[Response]]
+
+
+_PROGRAM: Final = Caller(name="", role="", way="", session=None)
+"""Asks which tools there are."""
 
 
 class PageMissing(Exception):
@@ -110,7 +114,8 @@ class PageFrame:
         # Why perhaps None: a refused caller gets a page, too.
         caller: Caller | None = request.scope.get("amqsidecar.caller")
         path = request.scope["path"]
-        tell = self._tell_status if has_status else None
+        is_told = has_status and caller is not None and not caller.rights.is_limited
+        tell = self._tell_status if is_told else None
         return self._environment.get_template(template).render(
             now_ms=values.pop("now_ms", None) or self.clock.now_ms(),
             path=path,
@@ -119,7 +124,7 @@ class PageFrame:
             is_live=request.query_params.get("live") != "off",
             who=caller,
             sidecar=None if tell is None else tell(),
-            may_change=caller is not None and caller.role is Role.OPERATOR,
+            may_change=caller is not None and caller.rights.may_change,
             csrf=request.scope.get("amqsidecar.csrf", ""),
             **values,
         )
@@ -151,12 +156,14 @@ class Console(PageFrame):
 
     def __init__(self, queries: StoreQueries) -> None:
         self.queries = queries
+        tools = queries.tools(_PROGRAM)
+        self.has_reports = tools.reports is not None
         super().__init__(
             queries.clock,
             queries.masking,
-            NAVIGATION if queries.tools.reports is None else (*NAVIGATION, REPORTS),
-            links=queries.tools.links,
-            tell_status=queries.tools.sidecar_status,
+            (*NAVIGATION, *[REPORTS] * self.has_reports),
+            links=tools.links,
+            tell_status=tools.sidecar_status,
         )
 
     def query(self, request: Request) -> MessageQuery:
@@ -167,7 +174,7 @@ class Console(PageFrame):
             HttpRefused: the caller may not see it.
         """
         query = read_query(request.query_params, self.queries.clock.now_ms())
-        self.queries.masking.check_selection(query.selection, caller_of(request).role)
+        self.queries.masking.check_selection(query.selection, caller_of(request))
         return query
 
 

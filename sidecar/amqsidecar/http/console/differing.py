@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from amqsidecar.http.access import Role
+from amqsidecar.http.access import Caller
 from amqsidecar.http.store_queries import StoreQueries
 from amqsidecar.model.message import BodyKind, MessageView
 from amqsidecar.model.schedule import RowView
@@ -39,19 +39,19 @@ def read_differing(
     queries: StoreQueries,
     message_of: Callable[[int], bytes | None],
     rows: Sequence[RowView],
-    role: Role,
+    caller: Caller,
     wanted: str,
 ) -> Differing:
-    """Return the differences between messages that this role may see.
+    """Return the differences between messages that a caller may see.
 
     Args:
         queries: shows messages, masked.
         message_of: the encoded message of a row; None = it is not here.
         rows: of one page.
-        role: of the caller.
+        caller: who asks.
         wanted: the name that they chose; "" = none.
     """
-    facts = read_facts(queries, message_of, rows, role)
+    facts = read_facts(queries, message_of, rows, caller)
     names = list(dict.fromkeys(name for found in facts.values() for name in found))
     name = wanted if wanted in names else most_telling(list(facts.values()))
     return Differing(
@@ -65,21 +65,23 @@ def read_facts(
     queries: StoreQueries,
     message_of: Callable[[int], bytes | None],
     rows: Sequence[RowView],
-    role: Role,
+    caller: Caller,
 ) -> dict[int, dict[str, str]]:
-    """Return short values of messages by the number of their row, as far as this role may see them.
+    """Return short values of messages by the number of their row, as far as a caller may see them.
 
     Args:
         queries: shows messages, masked.
         message_of: the encoded message of a row; None = it is not here.
         rows: of the messages; large ones are left out.
-        role: of the caller.
+        caller: who asks.
     """
     facts: dict[int, dict[str, str]] = {}
-    for row in rows if queries.masking.may_see(role) else ():
+    for row in rows:
+        if not queries.masking.may_see(caller, row.destination):
+            continue
         message = None if row.size_bytes > BYTES_MAX else message_of(row.id)
         if message is not None:
-            facts[row.id] = facts_of(queries.view(row.encoding, message, role, BYTES_MAX))
+            facts[row.id] = facts_of(queries.view(row.encoding, message, BYTES_MAX, sees=True))
     if facts:
         audit.write("read-messages", audit.ActKind.READ, selection={"ids": [*facts]})
     return facts

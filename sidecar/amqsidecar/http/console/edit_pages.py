@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import partial
 from hashlib import sha256
 from typing import Final
 
@@ -11,12 +12,9 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute
 
 from amqsidecar.errors import EditRefused, NotHereYet
-from amqsidecar.http.access import HttpRefused as Hidden
-from amqsidecar.http.access import Role
 from amqsidecar.http.console.console import Console, PageMissing
 from amqsidecar.http.fetching import fetch_message
 from amqsidecar.http.guard import caller_of
-from amqsidecar.http.masking import HIDDEN
 from amqsidecar.http.store_queries import QueryContext, StoreQueries
 from amqsidecar.model.message import (
     MessageEdit,
@@ -26,6 +24,7 @@ from amqsidecar.model.message import (
     ValueType,
 )
 from amqsidecar.model.operation import Operation
+from amqsidecar.model.schedule import RowView
 from amqsidecar.operations.act import ActionRefused
 from amqsidecar.operations.browse import row_named
 from amqsidecar.operations.message import (
@@ -95,7 +94,7 @@ def routes(console: Console) -> Iterable[BaseRoute]:
         assert page.row is not None  # noqa: S101 - as above
         row_id, view = page.row.id, page.view
         caller = caller_of(request)
-        change_it = _edit_what_was_seen(queries, caller.role, form.get("seen", ""))
+        change_it = _edit_what_was_seen(queries, form.get("seen", ""))
 
         def try_it(at: QueryContext) -> MessageView:
             return try_edit(
@@ -103,7 +102,7 @@ def routes(console: Console) -> Iterable[BaseRoute]:
                 row_id,
                 change,
                 change_it,
-                lambda encoding, data, most: queries.view(encoding, data, caller.role, most),
+                partial(queries.view, sees=True),
             )
 
         def send(at: QueryContext) -> Operation:
@@ -120,8 +119,10 @@ def routes(console: Console) -> Iterable[BaseRoute]:
         try:
             change = read_edit(form, view)
             if form.get("step") != "send":
-                return await show(request, page, form, await queries.ask(try_it))
-            operation = await queries.ask(send)
+                return await show(
+                    request, page, form, await queries.ask(caller_of(request), try_it)
+                )
+            operation = await queries.ask(caller_of(request), send)
         except _Changed as error:
             return await show(request, await _read_page(queries, request), problem=str(error))
         except (EditRefused, ActionRefused) as error:
@@ -135,14 +136,17 @@ def routes(console: Console) -> Iterable[BaseRoute]:
 async def _fetch(console: Console, request: Request) -> Response:
     queries = console.queries
     caller, reference = caller_of(request), request.query_params.get("id", "")
-    if not queries.masking.may_see(caller.role):
-        raise Hidden(403, HIDDEN)
-    row = await queries.ask(lambda at: row_named(at.store, reference))
+
+    def find(at: QueryContext) -> RowView | None:
+        queries.check_reads(at, caller, reference)
+        return row_named(at.store, reference)
+
+    row = await queries.ask(caller, find)
     if row is None:
         raise PageMissing(GONE)
     try:
         if row.is_in_final_queue:
-            await fetch_message(queries, row.id, caller.actor("console"))
+            await fetch_message(queries, row.id, caller, "console")
     except NotHereYet as error:
         return console.problem(request, 503, "It has not arrived yet", str(error))
     except ActionRefused as error:
@@ -152,21 +156,20 @@ async def _fetch(console: Console, request: Request) -> Response:
 
 async def _read_page(queries: StoreQueries, request: Request) -> MessagePage:
     reference = request.query_params.get("id", "")
-    role = caller_of(request).role
-    if not queries.masking.may_see(role):
-        raise Hidden(403, HIDDEN)
+    caller = caller_of(request)
 
     def read(at: QueryContext) -> MessagePage | None:
+        queries.check_reads(at, caller, reference)
         return message_page(
             at.store,
             reference,
             at.state.uid,
             at.now_ms,
-            lambda encoding, data, most: queries.view(encoding, data, role, most),
+            partial(queries.view, sees=True),
             max_bytes=EDIT_BYTES_MAX,
         )
 
-    page = await queries.ask(read) if reference else None
+    page = await queries.ask(caller, read) if reference else None
     if page is None or page.view is None or page.row is None:
         is_lying = page is not None and page.row is not None and page.row.is_in_final_queue
         raise PageMissing(LIES if is_lying else GONE)
@@ -174,16 +177,16 @@ async def _read_page(queries: StoreQueries, request: Request) -> MessagePage:
     return page
 
 
-def _edit_what_was_seen(queries: StoreQueries, role: Role, mark: str) -> EditMessage:
+def _edit_what_was_seen(queries: StoreQueries, mark: str) -> EditMessage:
     """Return the editor of a message that has not changed since the form was made, by its mark."""
 
     def edit(encoding: str, message: bytes, change: MessageEdit) -> bytes:
-        if _mark(queries.view(encoding, message, role, EDIT_BYTES_MAX)) != mark:
+        if _mark(queries.view(encoding, message, EDIT_BYTES_MAX, sees=True)) != mark:
             raise _Changed(
                 "The message has changed since you opened this page: another person edited it. "
                 "This is its current content."
             )
-        return queries.edit(encoding, message, change, role)
+        return queries.edit(encoding, message, change, sees=True)
 
     return edit
 

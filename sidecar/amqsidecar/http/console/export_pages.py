@@ -9,6 +9,7 @@ from starlette.routing import BaseRoute
 from amqsidecar.http.console.console import Console, PageMissing
 from amqsidecar.http.console.operation_pages import outcome_of, whole_number
 from amqsidecar.http.exports import Exports
+from amqsidecar.http.guard import caller_of
 
 
 def routes(console: Console) -> Iterable[BaseRoute]:
@@ -16,16 +17,20 @@ def routes(console: Console) -> Iterable[BaseRoute]:
     exports = Exports(console.queries)
 
     async def groups(request: Request) -> Response:
-        return await exports.groups(console.query(request).selection.rows.destination)
+        return await exports.groups(
+            caller_of(request), console.query(request).selection.rows.destination
+        )
 
     async def messages(request: Request) -> Response:
         query = console.query(request)
-        return await exports.messages(query.selection, query.order)
+        return await exports.messages(caller_of(request), query.selection, query.order)
 
     async def members(request: Request) -> Response:
         number = whole_number(request.path_params["number"])
         outcome = outcome_of(request.query_params.get("outcome"))
-        found = None if number is None else await exports.members(number, outcome)
+        found = None
+        if number is not None:
+            found = await exports.members(caller_of(request), number, outcome)
         if found is None:
             raise PageMissing("There is no operation of this number, or its history was removed.")
         return found

@@ -9,14 +9,12 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute
 
 from amqsidecar.errors import ConfigError
-from amqsidecar.http.access import HttpRefused
 from amqsidecar.http.console.advice import useless_actions
 from amqsidecar.http.console.console import Console, PageMissing
 from amqsidecar.http.console.described import describe
 from amqsidecar.http.console.differing import Differing, read_differing
 from amqsidecar.http.console.query import QueryError, message_query, read_query
 from amqsidecar.http.guard import caller_of
-from amqsidecar.http.masking import HIDDEN
 from amqsidecar.http.store_queries import QueryContext
 from amqsidecar.ledger import RowOrder
 from amqsidecar.model.schedule import RowState
@@ -46,7 +44,7 @@ def _list_route(console: Console) -> BaseRoute:
         except QueryError as error:
             problem, query = str(error), read_query(type(params)(), queries.clock.now_ms())
 
-        role = caller_of(request).role
+        caller = caller_of(request)
         wanted = params.get("show", "")
 
         def read(at: QueryContext) -> tuple[Listing, Differing | None]:
@@ -60,11 +58,13 @@ def _list_route(console: Console) -> BaseRoute:
             differing = None
             places = {(row.destination, row.cause_group) for row in found.rows}
             if len(places) == 1 and found.rows[0].cause_group:
-                differing = read_differing(queries, at.store.message, found.rows, role, wanted)
+                differing = read_differing(queries, at.store.message, found.rows, caller, wanted)
             masked = [masking.struct(row) for row in found.rows]
             return msgspec.structs.replace(found, rows=masked), differing
 
-        listing, differing = (None, None) if problem else await queries.ask(read)
+        listing, differing = (
+            (None, None) if problem else await queries.ask(caller_of(request), read)
+        )
         next_page = None
         if listing is not None and listing.next_after is not None:
             sort, row_id = listing.next_after
@@ -92,11 +92,7 @@ def _list_route(console: Console) -> BaseRoute:
 
 
 def _message_routes(console: Console) -> Iterable[BaseRoute]:
-    queries, masking, policies = (
-        console.queries,
-        console.queries.masking,
-        console.queries.tools.policies,
-    )
+    queries = console.queries
 
     async def show(
         request: Request,
@@ -105,12 +101,13 @@ def _message_routes(console: Console) -> Iterable[BaseRoute]:
         problems: Sequence[str] = (),
     ) -> Response:
         reference = request.query_params.get("id", "")
-        role = caller_of(request).role
+        caller = caller_of(request)
 
-        def read(at: QueryContext) -> MessagePage | None:
-            return queries.message(at, reference, role)
+        def read(at: QueryContext) -> tuple[MessagePage | None, bool]:
+            sees = queries.may_read(at, caller, reference)
+            return queries.message(at, reference, caller), sees
 
-        found = await queries.ask(read) if reference else None
+        found, sees = await queries.ask(caller, read) if reference else (None, False)
         if found is None:
             raise PageMissing(
                 f"No message is known as {reference!r}: it never was here, or its history was "
@@ -124,8 +121,8 @@ def _message_routes(console: Console) -> Iterable[BaseRoute]:
             death=last_death(moment.event for moment in found.life),
             query=None if found.row is None else message_query(found.row.id),
             useless=[] if found.row is None else useless_actions([found.row.state]),
-            may_download=masking.may_see(role),
-            written=acting_yaml(policies) if written is None else written,
+            may_download=sees,
+            written=acting_yaml(queries.tools(caller).policies) if written is None else written,
             effect=effect,
             problems=problems,
         )
@@ -136,13 +133,15 @@ def _message_routes(console: Console) -> Iterable[BaseRoute]:
     async def try_rules(request: Request) -> Response:
         text = str((await request.form()).get("rules", "")).replace("\r\n", "\n")
         reference = request.query_params.get("id", "")
-        opens = masking.may_probe(caller_of(request).role)
+        caller = caller_of(request)
 
         def read(at: QueryContext) -> MessageEffect | None:
+            opens = queries.may_probe(at, caller, reference)
+            policies = queries.tools(caller).policies
             return effect_on(at.store, policies, reference, at.state.uid, text, opens=opens)
 
         try:
-            return await show(request, text, await queries.ask(read))
+            return await show(request, text, await queries.ask(caller_of(request), read))
         except ConfigError as error:
             return await show(request, text, problems=[str(one) for one in error.problems])
 
@@ -151,21 +150,21 @@ def _message_routes(console: Console) -> Iterable[BaseRoute]:
 
 
 def _download_route(console: Console) -> BaseRoute:
-    queries, masking = console.queries, console.queries.masking
+    queries = console.queries
 
     async def download(request: Request) -> Response:
-        if not masking.may_see(caller_of(request).role):
-            raise HttpRefused(403, HIDDEN)
+        caller = caller_of(request)
         reference = request.query_params.get("id", "")
         number = request.query_params.get("original", "")
 
         def read(at: QueryContext) -> bytes | None:
+            queries.check_reads(at, caller, reference)
             if number.isascii() and number.isdecimal() and len(number) < 10:
                 return original_message(at.store, reference, int(number))
             found = queries.content(at.store, reference)
             return None if found is None else found[1]
 
-        data = await queries.ask(read) if reference else None
+        data = await queries.ask(caller_of(request), read) if reference else None
         if data is None:
             raise PageMissing("This message is not here, so it can't be downloaded.")
         audit.write("download-message", audit.ActKind.READ, message=reference, original=number)

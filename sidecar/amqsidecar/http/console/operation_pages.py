@@ -68,7 +68,7 @@ def routes(console: Console) -> Iterable[BaseRoute]:
                 for number in sends
             }
 
-        found, consumed = await queries.ask(read)
+        found, consumed = await queries.ask(caller_of(request), read)
         return await console.page(
             request,
             "operations.html",
@@ -93,7 +93,7 @@ def routes(console: Console) -> Iterable[BaseRoute]:
                 members=at.store.members(number, outcome, MEMBERS_SHOWN + 1, after),
             )
 
-        told = await queries.ask(read)
+        told = await queries.ask(caller_of(request), read)
         if told is None:
             raise PageMissing("There is no operation of this number, or its history was removed.")
         progress = told.progress
@@ -148,7 +148,7 @@ def routes(console: Console) -> Iterable[BaseRoute]:
             return how(at.store, number, at.now_ms, actor, reason)
 
         try:
-            await queries.ask(write)
+            await queries.ask(caller_of(request), write)
         except ActionRefused as error:
             return await show(request, str(error))
         return RedirectResponse(f"/operations/{number}", 303)

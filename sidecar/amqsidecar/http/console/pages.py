@@ -106,7 +106,7 @@ def _overview_routes(console: Console) -> Iterable[BaseRoute]:
     queries = console.queries
 
     async def overview(request: Request) -> Response:
-        tell = queries.tools.sidecar_status
+        tell = queries.tools(caller_of(request)).sidecar_status
         status = None if tell is None else tell()
 
         zoom = read_zoom(request.query_params)
@@ -119,7 +119,7 @@ def _overview_routes(console: Console) -> Iterable[BaseRoute]:
                 return found, []
             return found, list(_urgent_plots(console, at, zoom))
 
-        found, plots = await queries.ask(read)
+        found, plots = await queries.ask(caller_of(request), read)
         return await console.page(
             request,
             "overview.html",
@@ -136,9 +136,10 @@ def _overview_routes(console: Console) -> Iterable[BaseRoute]:
             recovery = plot_recovery(recovery_by_attempt(at.store, at.now_ms))
             return [*_urgent_plots(console, at, zoom), recovery]
 
-        found = await queries.ask(read)
-        late = [] if queries.tools.lateness is None else queries.tools.lateness()
-        return await console.page(request, "plots.html", plots=[*found, plot_lateness(late)])
+        found = await queries.ask(caller_of(request), read)
+        tell = queries.tools(caller_of(request)).lateness
+        late = [] if tell is None else [plot_lateness(tell())]
+        return await console.page(request, "plots.html", plots=[*found, *late])
 
     yield console.route("/", overview)
     yield console.route("/plots", plots)
@@ -187,7 +188,7 @@ def _group_routes(console: Console) -> Iterable[BaseRoute]:
         def read(at: QueryContext) -> list[Group]:
             return read_groups(at.store, at.now_ms, destination=destination, limit=GROUPS_SHOWN)
 
-        found = await queries.ask(read)
+        found = await queries.ask(caller_of(request), read)
         return await console.page(
             request, "groups.html", groups=found, destination=destination, limit=GROUPS_SHOWN
         )
@@ -195,8 +196,10 @@ def _group_routes(console: Console) -> Iterable[BaseRoute]:
     async def show(
         request: Request, written: GroupNoteForm | None = None, problem: str = ""
     ) -> Response:
-        asked, role = await _place(console, request), caller_of(request).role
-        place = await queries.ask(lambda at: (asked[0], read_cause_groups(at.store).find(*asked)))
+        asked, caller = await _place(console, request), caller_of(request)
+        place = await queries.ask(
+            caller_of(request), lambda at: (asked[0], read_cause_groups(at.store).find(*asked))
+        )
         members_of = RowFilter(destination=place[0], cause_group=place[1])
         wanted, zoom = request.query_params.get("show", ""), read_zoom(request.query_params)
 
@@ -214,11 +217,11 @@ def _group_routes(console: Console) -> Iterable[BaseRoute]:
                 deaths=_plot_of_deaths(console, at, place, zoom),
                 members=[queries.masking.struct(row) for row in members.rows],
                 has_more=members.next_after is not None,
-                differing=read_differing(queries, at.store.message, members.rows, role, wanted),
-                common=read_common(queries, at.store, place, role),
+                differing=read_differing(queries, at.store.message, members.rows, caller, wanted),
+                common=read_common(queries, at.store, place, caller),
             )
 
-        found = await queries.ask(read)
+        found = await queries.ask(caller_of(request), read)
         if found.group is None and not found.members:
             raise PageMissing(
                 "The history has no death of this cause there; it may have been removed after "
@@ -290,7 +293,7 @@ def _group_routes(console: Console) -> Iterable[BaseRoute]:
             )
 
         try:
-            await queries.ask(write)
+            await queries.ask(caller_of(request), write)
         except (ActionRefused, NothingFound) as error:
             return await show(
                 request, written, await asyncio.to_thread(queries.masking.text, str(error))
@@ -348,7 +351,9 @@ async def _place(console: Console, request: Request) -> Place:
         PageMissing: it names none.
     """
     selection = console.query(request).selection
-    named = await console.queries.ask(lambda at: with_numbered(at.store, selection))
+    named = await console.queries.ask(
+        caller_of(request), lambda at: with_numbered(at.store, selection)
+    )
     rows = named.rows
     if rows.destination is None or rows.cause_group is None:
         raise PageMissing("A group needs a destination and a cause in its address.")

@@ -15,7 +15,7 @@ from amqsidecar.operations.policies import PolicyEffect, PolicyView, effect_of, 
 
 def routes(console: Console) -> Iterable[BaseRoute]:
     """Return the routes of this page."""
-    queries, policies = console.queries, console.queries.tools.policies
+    queries = console.queries
 
     async def show(
         request: Request,
@@ -23,10 +23,12 @@ def routes(console: Console) -> Iterable[BaseRoute]:
         effect: PolicyEffect | None = None,
         problems: Sequence[str] = (),
     ) -> Response:
+        policies = queries.tools(caller_of(request)).policies
+
         def read(at: QueryContext) -> PolicyView:
             return policy_view(at.store, policies, at.now_ms)
 
-        view = await queries.ask(read)
+        view = await queries.ask(caller_of(request), read)
         return await console.page(
             request,
             "policies.html",
@@ -43,13 +45,15 @@ def routes(console: Console) -> Iterable[BaseRoute]:
     async def try_rules(request: Request) -> Response:
         text = str((await request.form()).get("rules", "")).replace("\r\n", "\n")
 
-        opens = queries.masking.may_probe(caller_of(request).role)
+        caller = caller_of(request)
+        policies = queries.tools(caller).policies
+        opens = queries.masking.may_probe(caller)
 
         def read(at: QueryContext) -> PolicyEffect:
             return effect_of(at.store, policies, text, at.now_ms, opens=opens)
 
         try:
-            return await show(request, text, await queries.ask(read))
+            return await show(request, text, await queries.ask(caller_of(request), read))
         except ConfigError as error:
             return await show(request, text, problems=[str(one) for one in error.problems])
 

@@ -2,12 +2,15 @@
 
 import asyncio
 from collections.abc import Iterable
+from pathlib import Path
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import BaseRoute
 
+from amqsidecar.http.access import HttpRefused
 from amqsidecar.http.console.console import Console, PageMissing
+from amqsidecar.http.guard import caller_of
 from amqsidecar.operations.reports import REPORT_POLICY, list_reports, read_report
 
 HEADERS = {
@@ -19,13 +22,18 @@ HEADERS = {
 
 def routes(console: Console) -> Iterable[BaseRoute]:
     """Return the routes of these pages; none where no folder is named."""
-    folder = console.queries.tools.reports
-    if folder is None:
+    if not console.has_reports:
         return
+
+    def folder_of(request: Request) -> Path:
+        folder = console.queries.tools(caller_of(request)).reports
+        if folder is None:
+            raise HttpRefused(403, "reports are about all destinations; your role views only some")
+        return folder
 
     async def reports(request: Request) -> Response:
         try:
-            found = await asyncio.to_thread(list_reports, folder)
+            found = await asyncio.to_thread(list_reports, folder_of(request))
         except OSError as error:
             raise PageMissing(f"The reports can't be listed: {error.strerror}.") from error
         return await console.page(request, "reports.html", reports=found)
@@ -33,7 +41,7 @@ def routes(console: Console) -> Iterable[BaseRoute]:
     async def report(request: Request) -> Response:
         name = request.query_params.get("name", "")
         try:
-            page = await asyncio.to_thread(read_report, folder, name)
+            page = await asyncio.to_thread(read_report, folder_of(request), name)
         except OSError as error:
             raise PageMissing(f"The report {name} can't be read: {error.strerror}.") from error
         if page is None:

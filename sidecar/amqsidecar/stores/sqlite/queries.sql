@@ -29,6 +29,9 @@ passes_gates, gate, message_group, final_queue, recall, recall_operation
     AND (:redelivery_count IS NULL OR redelivery_count = :redelivery_count)
     AND (:count_at_least IS NULL OR redelivery_count >= :count_at_least)
     AND likelihood(:lies_in IS NULL OR (state = 3 AND is_final AND final_queue = :lies_in), 1.0)
+    AND likelihood(
+        :destinations IS NULL OR destination IN (SELECT value FROM json_each(:destinations)), 1.0
+    )
 
 -- fragment: in_range
 -- Rows of a run of numbers.

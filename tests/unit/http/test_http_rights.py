@@ -1,0 +1,263 @@
+"""Rights by destination: what a role can't see does not exist for it.
+
+The walk takes its endpoints from the OpenAPI document and from the routes, and asks each in two
+worlds that differ only in `pay.>`. A new endpoint is asked by itself; a new parameter or body has
+to be given values here.
+"""
+
+import itertools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from amqsidecar.http.console.query import FILTER_NAMES
+from amqsidecar.http.live import Live
+from amqsidecar.model.cause import cause_group
+from amqsidecar.model.operation import Action
+from support.web.worlds import ORDERS, RULES, TIMEOUT, World, two_worlds
+
+GROUP: Final = cause_group(TIMEOUT)
+SECRETS: Final = re.compile(r"pat-|root-|card stolen|pay [01]|broker[01]|pay\.(many|z)|cause 3")
+
+VALUES: Final[Mapping[str, Sequence[object]]] = {
+    "action": [one.value for one in Action],
+    "after": ["", "0.9", "test-000000000001"],
+    "attempt": [1, 2],
+    "before": [3, 99],
+    "cause": ["timeout"],
+    "cause_group": [GROUP, "#4711"],
+    "contains": ["orders", "pay"],
+    "count_at_least": [2],
+    "destination": ["orders.a", "pay.a", "pay.nothing"],
+    "expired": ["false"],
+    "id": [1, 2, 6],
+    "limit": [1, 3],
+    "max_bytes": [100],
+    "newer_than": ["1h"],
+    "older_than": ["1m"],
+    "one_per_message_id": ["true"],
+    "order": ["due", "newest"],
+    "outcome": ["consumed", "unknown"],
+    "persistent": ["true"],
+    "property": ["customer=anna"],
+    "redelivery_count": [3],
+    "since": [0],
+    "source": ["DLQ"],
+    "state": ["waiting", "held", "parked", "exhausted"],
+    "target": ["orders.z", "pay.a"],
+}
+"""Values of the parameters of the API."""
+
+REQUIRED: Final = {"action": "retry", "destination": "orders.a", "cause_group": GROUP}
+
+PARTS: Final[Mapping[str, Sequence[str]]] = {
+    "reference": ["1", "2", "6", "20", "99", *(f"test-{n:012d}" for n in (1, 6, 17, 20))],
+    "number": ["0", "1", "2", "3", "4", "5", "9"],
+    "action": [*Action, "nothing"],
+    "change": ["pause", "resume", "cancel", "undo"],
+    "format": ["csv"],
+    "name": ["console.css"],
+}
+"""Parts of paths."""
+
+_EDIT: Final = {"change": {"set_properties": [{"name": "customer", "value": "berta"}]}}
+BODIES: Final[Mapping[str, Sequence[object]]] = {
+    "Because": [{}, {"reason": "why"}],
+    "Edit": [_EDIT],
+    "MessageRules": [{"message": one, "rules": RULES} for one in ("1", "2", "6", "20")],
+    "OtherRules": [{"rules": RULES}],
+    "NewGroupNote": [
+        {"destination": place, "cause_group": GROUP, "text": "on it"}
+        for place in ("orders.a", "pay.a", "pay.nothing")
+    ],
+    "NewOperation": [
+        {"action": action, "filter": chosen, "expected": n, "everything": True, **more}
+        for action, more in (
+            ("retry", {}),
+            ("discard", {}),
+            ("redirect", {"target": "orders.z"}),
+            ("redirect", {"target": "pay.a"}),
+            ("hold", {}),
+        )
+        for chosen, n in (
+            ({"id": [3, 2]}, 1),
+            ({"destination": "pay.a"}, 0),
+            ({"cause_group": GROUP}, 2),
+            ({}, 5),
+        )
+    ],
+}
+"""Bodies of the API by their schema."""
+
+PAGE_QUERIES: Final[Sequence[Mapping[str, str]]] = [
+    {},
+    *({"id": one} for one in PARTS["reference"]),
+    {"id": "1", "original": "0"},
+    *({"destination": one} for one in ("orders.a", "pay.a", "pay.nothing")),
+    *({"destination": f"queue://{one}", "group": GROUP} for one in ("orders.a", "pay.a")),
+    *({"state": one} for one in ("held", "exhausted", "waiting")),
+    {"order": "due"},
+    {"group": GROUP, "limit": "1"},
+    {"contains": "pay"},
+    {"after": "0.9"},
+    {"before": "3"},
+    {"span": "1h"},
+    {"outcome": "consumed"},
+    {"show": "customer"},
+    {"name": "pay"},
+]
+FORM_QUERIES: Final = (
+    {"id": "3"},
+    {"id": "2"},
+    {"destination": "queue://orders.a", "group": GROUP},
+)
+FORM: Final = {
+    "reason": "why",
+    "sure": "yes",
+    "expected": "1",
+    "how": "once",
+    "rules": RULES,
+    "note": "on it",
+    "step": "send",
+    "target": "orders.z",
+    "value-0": "berta",
+}
+FORMS: Final = (FORM, {**FORM, "target": "pay.a"}, {**FORM, "step": "fetch"})
+
+
+def filled(path: str) -> Iterator[str]:
+    """Yield a path with each combination of values of its parts."""
+    names = re.findall(r"\{(\w+)", path)
+    for values in itertools.product(*(PARTS[name] for name in names)):
+        found = path
+        for name, value in zip(names, values, strict=True):
+            found = re.sub(r"\{" + name + r"(:\w+)?\}", value, found)
+        yield found
+
+
+def api_calls(document: Any) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path, item in document["paths"].items():
+        for method, described in item.items():
+            if path.endswith("/events"):
+                continue
+            named = [one["name"] for one in described.get("parameters", []) if one["in"] == "query"]
+            needed = {name: REQUIRED[name] for name in named if name in REQUIRED}
+            is_needed = [
+                one["name"] for one in described.get("parameters", []) if one.get("required")
+            ]
+            base = {name: value for name, value in needed.items() if name in is_needed}
+            queries = [base, *({**base, name: one} for name in named for one in VALUES[name])]
+            content = described.get("requestBody", {}).get("content", {})
+            bodies: Sequence[object] = [None]
+            if content:
+                schema = content["application/json"]["schema"]
+                bodies = BODIES[schema["$ref"].rpartition("/")[2]]
+            for address, query, body in itertools.product(filled(path), queries, bodies):
+                yield method.upper(), address, {"params": query, "json": body}
+
+
+def page_calls(world: World) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for route in world.routes:
+        if route.path.startswith(("/api/", "/static", "/login", "/logout")):
+            continue
+        for method in sorted((route.methods or set()) - {"HEAD"}):
+            for address in filled(route.path):
+                if method == "GET":
+                    # Why few: a page of one thing asks for it in its path.
+                    queries = PAGE_QUERIES if "{" not in route.path else PAGE_QUERIES[::6]
+                    yield from ((method, address, {"params": query}) for query in queries)
+                    continue
+                for query, form in itertools.product(FORM_QUERIES, FORMS):
+                    yield method, address, {"params": query, "data": form}
+
+
+async def walk(worlds: tuple[World, World], who: str) -> Mapping[tuple[str, str], bool]:
+    """Return which endpoints told the worlds apart; a limited role sees none of their secrets."""
+    left, right = worlds
+    document = (await left.clients["operator"].get("/api/v1/openapi.json")).json()
+    calls = [*api_calls(document), *page_calls(left)]
+    calls += [("GET", path, {}) for path in ("/metrics", "/healthz", "/readyz")]
+    # Why last: what is changed is changed in both, and everything is asked again afterwards.
+    changes = [one for one in calls if one[0] != "GET"]
+    reads = [one for one in calls if one[0] == "GET"]
+    differing = dict[tuple[str, str], bool]()
+    is_limited = who in ("orders", "looker", "actor")
+    for method, path, given in [*reads, *changes, *(reads if who == "orders" else ())]:
+        one = await left.ask(who, method, path, **given)
+        other = await right.ask(who, method, path, **given)
+        if is_limited:
+            assert one == other, (method, path, given)
+            assert one[0] != 500, (method, path, given, one)
+            assert not SECRETS.search(one[2]), (method, path, given, SECRETS.search(one[2]))
+        key = method, re.sub(r"\d+", "N", path)
+        differing[key] = differing.get(key, False) or one != other
+    return differing
+
+
+@pytest.mark.parametrize("who", ["orders", "looker", "actor"])
+async def test_a_role_gets_the_same_in_worlds_that_differ_in_what_it_cannot_see(
+    tmp_path: Path, who: str
+) -> None:
+    async with two_worlds(tmp_path) as worlds:
+        assert not any((await walk(worlds, who)).values())
+
+
+async def test_the_worlds_differ_for_those_who_see_all(tmp_path: Path) -> None:
+    """Else the test above would prove nothing."""
+    async with two_worlds(tmp_path) as worlds:
+        differing = await walk(worlds, "operator")
+    told = {path for (method, path), is_told in differing.items() if is_told and method == "GET"}
+    assert {
+        *("/", "/groups", "/messages", "/operations", "/plots", "/policies"),
+        *("/groups.csv", "/messages.csv", "/messages/one", "/api/vN/overview", "/api/vN/status"),
+        *("/api/vN/groups", "/api/vN/messages", "/api/vN/preview", "/api/vN/operations"),
+    } <= told
+
+
+def test_each_filter_of_the_pages_is_asked() -> None:
+    asked = {name for one in PAGE_QUERIES for name in one}
+    assert {"destination", "state", "group", "contains", "id"} <= {*FILTER_NAMES} & asked
+
+
+async def test_a_role_sees_its_own(tmp_path: Path) -> None:
+    """What is hidden is not everything."""
+    async with two_worlds(tmp_path) as (world, _):
+        _, _, text = await world.ask("orders", "GET", "/api/v1/messages?limit=100")
+        assert {row.id for row in ORDERS if row.id != 17} <= set(
+            map(int, re.findall(r'"id":(\d+)', text))
+        )
+        assert (await world.ask("orders", "GET", "/api/v1/messages/1/content"))[0] == 200
+        assert (await world.ask("looker", "GET", "/api/v1/messages/1/content"))[0] == 403
+        assert (await world.ask("actor", "GET", "/api/v1/messages/7/content"))[0] == 403
+        assert (await world.ask("orders", "GET", "/api/v1/messages/2/content"))[0] == 404
+        assert (await world.ask("viewer", "GET", "/metrics"))[0] == 200
+        assert (await world.ask("orders", "GET", "/metrics"))[0] == 403
+
+
+async def test_an_action_is_about_what_its_right_is_given_on(tmp_path: Path) -> None:
+    async with two_worlds(tmp_path) as (world, _):
+        asked = {"action": "hold", "filter": {"cause_group": GROUP}, "expected": 2}
+        _, _, text = await world.ask("actor", "POST", "/api/v1/operations", json=asked)
+        assert '"destinations":["queue://orders.a"]' in text
+        refused = await world.ask(
+            "actor",
+            "POST",
+            "/api/v1/operations",
+            json={**asked, "filter": {"destination": "orders.b"}},
+        )
+        assert refused[0] == 403
+        assert (await world.ask("looker", "POST", "/api/v1/operations", json=asked))[0] == 403
+
+
+async def test_a_stream_tells_only_of_what_is_seen(tmp_path: Path) -> None:
+    firsts = []
+    async with two_worlds(tmp_path) as worlds:
+        for world in worlds:
+            live = Live(world.queries, every_s=0.01)
+            events = {who: await live.listen(world.callers[who]) for who in ("orders", "operator")}
+            firsts.append({who: await anext(one) for who, one in events.items()})
+    assert firsts[0]["orders"] == firsts[1]["orders"]
+    assert firsts[0]["operator"] != firsts[1]["operator"]
