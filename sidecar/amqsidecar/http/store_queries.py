@@ -88,6 +88,7 @@ class Tools(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         final_suffix: of final dead-letter queues (`redelivery.final_suffix`).
+        second_person_above: see `needs_second`.
         policies: the rules, and how others are asked.
         gate: asks the broker what becomes of sends.
         lying: reads what lies in a final dead-letter queue.
@@ -99,6 +100,7 @@ class Tools(msgspec.Struct, frozen=True, kw_only=True):
 
     final_suffix: str
     policies: Policies
+    second_person_above: int | None = None
     gate: OpenGate | None = None
     lying: ReadLying | None = None
     reports: Path | None = None

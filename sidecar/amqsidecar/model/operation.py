@@ -174,6 +174,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
         state_changes: the latest changes of its state, the oldest first.
         runner: unique name of the process that runs it now; "" = none.
         runner_until_ms: if the runner gives no sign until then, any other may go on.
+        needs_second: it is paused until a person other than its actor resumes it.
     """
 
     id: int
@@ -207,6 +208,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     address: str = ""
     runner: str = ""
     runner_until_ms: int = 0
+    needs_second: bool = False
 
 
 LEAST_EVIDENCE: Final = 100
@@ -357,8 +359,15 @@ def resumed(operation: Operation, now_ms: int, actor: str, reason: str) -> Opera
     """Return an operation that goes on, with a new probe, if it was paused or stopped."""
     if operation.state not in (OperationState.PAUSED, OperationState.STOPPED):
         return operation
-    operation = msgspec.structs.replace(operation, portion=None)
+    if operation.needs_second and _person(actor) == _person(operation.actor):
+        return operation
+    operation = msgspec.structs.replace(operation, portion=None, needs_second=False)
     return in_state(operation, OperationState.RUNNING, now_ms, actor, reason)
+
+
+def _person(actor: str) -> str:
+    """Return an actor's name, wherever they acted."""
+    return actor.partition(":")[2]
 
 
 def cancelled(operation: Operation, now_ms: int, actor: str, reason: str) -> Operation:
@@ -393,6 +402,11 @@ def undoer(operation: Operation) -> str:
 def is_open(operation: Operation) -> bool:
     """Return whether it may still change rows, perhaps once a person resumed it."""
     return operation.state in _OPEN
+
+
+def awaits_second(operation: Operation) -> bool:
+    """Return whether it has not begun, and a second person has to resume it."""
+    return operation.needs_second and is_open(operation)
 
 
 def lacks_sends(operation: Operation) -> bool:

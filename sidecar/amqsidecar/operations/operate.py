@@ -49,6 +49,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         since: `event_mark` of the preview that the person saw; None = there was none.
+        needs_second: see `Operation`.
     """
 
     action: Action
@@ -59,6 +60,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     target: str | None = None
     expected: int | None = None
     since: int | None = None
+    needs_second: bool = False
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
@@ -178,6 +180,7 @@ def begin(schedule: Schedule, wish: Wish, now_ms: int, runner: str = "") -> Oper
         # Why before it is kept: what fails here must leave no operation that would begin by itself.
         schedule.update_members([], position)
     who = audit.actor()
+    waits = "a second person has to resume it" if wish.needs_second else ""
     operation = schedule.add_operation(
         Operation(
             id=0,
@@ -196,6 +199,9 @@ def begin(schedule: Schedule, wish: Wish, now_ms: int, runner: str = "") -> Oper
             address=who.address,
             runner=runner,
             runner_until_ms=now_ms + LEASE_MS if runner else 0,
+            state=OperationState.PAUSED if waits else OperationState.RUNNING,
+            state_reason=waits,
+            needs_second=wish.needs_second,
         )
     )
     audit.write(
@@ -307,7 +313,8 @@ def _change(
     except KeyError as error:
         raise ActionRefused(f"there is no operation {number}") from error
     if operation.state is not wanted:
-        raise ActionRefused(f"operation {number} is {operation.state}")
+        second = f": {operation.state_reason}" if operation.needs_second else ""
+        raise ActionRefused(f"operation {number} is {operation.state}{second}")
     _audit_change(before[0], operation, reason)
     return operation
 

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from amqsidecar.model.failure import BUCKET_MS, CountKind
-from amqsidecar.model.operation import SENDS
+from amqsidecar.model.operation import SENDS, Operation, awaits_second
 from amqsidecar.model.schedule import (
     ExhaustedTally,
     GateTally,
@@ -38,6 +38,8 @@ _SHOWN_MAX: Final = 20
 _RECOVERIES_MAX: Final = 10
 """Maximum destinations of `read_recoveries`."""
 _GROUPS_MAX = 2_000
+_LATEST: Final = 100
+"""Operations that are looked at; an older one is on its page."""
 _SOON_MS = 5 * 60_000
 _LOOKS_MS: Final = HOUR_MS
 """Older observations of a destination say nothing about its present state."""
@@ -151,6 +153,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
         recoveries: destinations with re-sends in the last 24 hours, the worst first.
         exhausted: where exhausted messages are, which wait for a person, the largest number first.
         missing: final dead-letter queues that hold fewer messages than that.
+        unapproved: of the latest operations those that wait for a second person.
         unknown: dead-letter queues that are not read, with messages that are not in the schedule.
         status: of the sidecar that serves this; None = unknown.
     """
@@ -166,6 +169,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     exhausted: list[ExhaustedTally]
     missing: list[MissingTally]
     unknown: list[UnknownTally]
+    unapproved: list[Operation]
     status: SidecarStatus | None = msgspec.field(default=None, name="wellness")
 
 
@@ -207,6 +211,7 @@ def read_overview(
         exhausted=exhausted,
         missing=read_missing(schedule, now_ms),
         unknown=read_unknown(schedule, now_ms),
+        unapproved=[one for one in schedule.operations(_LATEST) if awaits_second(one)],
         status=status,
     )
 

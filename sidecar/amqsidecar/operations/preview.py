@@ -208,6 +208,17 @@ def drift(count: int, expected: int, *, is_whole: bool) -> str | None:
     return f"this would change {about}{many(count, 'message')}, not {expected:,}; look again"
 
 
+def needs_second(found: Preview, above: int | None) -> bool:
+    """Return whether an action waits for a second person: a discard, or one of more messages.
+
+    Args:
+        found: its preview.
+        above: the number of messages; None = no action does.
+    """
+    is_large = above is not None and (found.count > above or not found.is_whole)
+    return is_large or (above is not None and found.action is Action.DISCARD)
+
+
 class _Look:
     """Looks at rows one by one."""
 

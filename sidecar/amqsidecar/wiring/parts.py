@@ -193,6 +193,7 @@ class ProcessParts:
             open_schedule=open_schedule,
             tools=Tools(
                 final_suffix=config.redelivery.final_suffix,
+                second_person_above=config.http.second_person_above,
                 policies=policies_of(
                     self.rules.acting,
                     load_plugins(),

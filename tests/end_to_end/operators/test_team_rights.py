@@ -27,7 +27,7 @@ class Teams:
     """A sidecar that holds dead letters of two teams, and a client of each."""
 
     def __init__(self, folder: Path, unique: str, broker: ArtemisBroker) -> None:
-        self.queues = {team: f"e2e.{unique}.{team}.a" for team in TEAMS}
+        self.queues = {team: f"e2e.late.{unique}.{team}.a" for team in TEAMS}
         self.roles, self.unique = folder / "roles.yaml", unique
         self.write_roles(orders="[edit, discard]", pay="[edit, discard]")
         tokens = {team: new_token() for team in (*TEAMS, "operator")}
@@ -39,7 +39,7 @@ class Teams:
             broker.pair_url,
             policy=POLICY,
             sets=[
-                f"intake.queues=e2e.{unique}.DLQ",
+                f"intake.queues=e2e.late.{unique}.DLQ",
                 "intake.backlog_threshold=1",
                 f"http.tokens_file={folder / 'tokens'}",
                 f"http.roles_file={self.roles}",
@@ -49,7 +49,7 @@ class Teams:
     def write_roles(self, **rights: str) -> None:
         """Replace the file; a reader sees the old or the new one."""
         lines = [
-            f"{team}: {{rights: {{e2e.{self.unique}.{team}.>: {given}}}}}\n"
+            f"{team}: {{rights: {{e2e.late.{self.unique}.{team}.>: {given}}}}}\n"
             for team, given in rights.items()
         ]
         new = self.roles.with_suffix(".new")
@@ -78,9 +78,9 @@ class Teams:
 @pytest.fixture
 def teams(artemis: ArtemisBroker, tmp_path: Path, unique: str) -> Iterator[Teams]:
     found = Teams(tmp_path, unique, artemis)
-    harness = AmqpArtemisHarness(artemis, f"e2e.{unique}")
+    harness = AmqpArtemisHarness(artemis, f"e2e.late.{unique}")
     harness.set_address(
-        f"e2e.{unique}.#", deadLetterAddress=f"e2e.{unique}.DLQ", maxDeliveryAttempts=1
+        f"e2e.late.{unique}.#", deadLetterAddress=f"e2e.late.{unique}.DLQ", maxDeliveryAttempts=1
     )
     harness.close()
     for queue in found.queues.values():

@@ -2,7 +2,7 @@
 
 import re
 import shutil
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -250,7 +250,7 @@ def _plain(text: str) -> str:
 
 
 @asynccontextmanager
-async def two_worlds(folder: Path) -> AsyncIterator[tuple[World, World]]:
+async def two_worlds(folder: Path, **tools: Any) -> AsyncIterator[tuple[World, World]]:
     """Serve both while the block runs; they have one clock and one history of `orders.>`."""
     _make_base(folder / "base.db")
     (folder / "roles.yaml").write_text(ROLES)
@@ -263,7 +263,7 @@ async def two_worlds(folder: Path) -> AsyncIterator[tuple[World, World]]:
         path = folder / f"world{number}.db"
         shutil.copy(folder / "base.db", path)
         _add_pay(path, number)
-        worlds.append(_served(path, folder, tokens, number))
+        worlds.append(_served(path, folder, tokens, number, tools))
     try:
         yield worlds[0], worlds[1]
     finally:
@@ -278,7 +278,9 @@ def _ask_broker(number: int, destination: Destination) -> NoReturn:
     raise BrokerRefused(f"broker{number} is full" if is_hidden else "the broker is full")
 
 
-def _served(path: Path, folder: Path, tokens: dict[str, str], number: int) -> World:
+def _served(
+    path: Path, folder: Path, tokens: dict[str, str], number: int, tools: Mapping[str, Any]
+) -> World:
     clock, health, metrics = VirtualClock(NOW_MS), Health(), Metrics()
     health.link_up(f"Apache Artemis at core://broker{number}:61616")
     health.intake(number, {"queue://pay.dlq": "no right"} if number else {}, "")
@@ -292,6 +294,7 @@ def _served(path: Path, folder: Path, tokens: dict[str, str], number: int) -> Wo
         sidecar_status=lambda: sidecar_status(health, metrics),
         lateness=lambda: [(1.0, number), (None, 0)],
         gate=lambda: nullcontext(partial(_ask_broker, number)),
+        **tools,
     )
     settings = AccessSettings(
         tokens_file=folder / "tokens", roles_file=folder / "roles.yaml", session_key="k" * 32

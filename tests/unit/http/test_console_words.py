@@ -149,6 +149,7 @@ def test_without_a_view_the_page_does_not_claim_that_nothing_died() -> None:
         exhausted=[],
         missing=[],
         unknown=[],
+        unapproved=[],
     )
     assert headline(seen) == "Nothing died in the last hour."
     blind = msgspec.structs.replace(seen, status=sidecar_status(Health(), Metrics()))

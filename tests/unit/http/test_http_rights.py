@@ -261,3 +261,36 @@ async def test_a_stream_tells_only_of_what_is_seen(tmp_path: Path) -> None:
             firsts.append({who: await anext(one) for who, one in events.items()})
     assert firsts[0]["orders"] == firsts[1]["orders"]
     assert firsts[0]["operator"] != firsts[1]["operator"]
+
+
+async def test_a_large_action_and_each_discard_wait_for_another_person(tmp_path: Path) -> None:
+    async with two_worlds(tmp_path, second_person_above=2) as (world, _):
+        client, team = world.clients["operator"], world.clients["orders"]
+
+        async def begin(action: str, count: int, **chosen: object) -> Any:
+            asked = {"action": action, "filter": chosen, "expected": count}
+            answer = await client.post("/api/v1/operations", json=asked)
+            assert answer.status_code == 201, answer.text
+            return answer.json()
+
+        async def unapproved() -> list[int]:
+            found = (await team.get("/api/v1/overview")).json()
+            page = (await team.get("/")).text
+            numbers = [one["id"] for one in found["unapproved"]]
+            assert all(f"Operation {one}</a>" in page for one in numbers)
+            return numbers
+
+        assert (await begin("hold", 1, id=[3]))["state"] == "running"
+        large = await begin("retry", 5, destination="orders.a")
+        assert (large["state"], await unapproved()) == ("paused", [large["id"]])
+        resume = f"/api/v1/operations/{large['id']}/resume"
+        refused = await client.post(resume, json={})
+        assert (refused.status_code, "second person" in refused.text) == (409, True)
+        assert (await world.clients["looker"].post(resume, json={})).status_code == 403
+        world.queries.close()
+        approved = (await team.post(resume, json={})).json()
+        assert (approved["state"], await unapproved()) == ("running", [])
+        gone = await begin("discard", 1, destination="orders.b", state="parked")
+        assert await unapproved() == [gone["id"]]
+        cancelled = await client.post(f"/api/v1/operations/{gone['id']}/cancel", json={})
+        assert (cancelled.json()["state"], await unapproved()) == ("cancelled", [])

@@ -229,6 +229,14 @@ class HttpOptions(Section):
         "`viewer` and `operator`. Read again when it changes. With it, `/metrics` needs a role "
         "without limits, and health answers only whether it is good.",
     )
+    second_person_above: StrictInt | None = option(
+        None,
+        "In console and API, a discard, and any other action on more messages than this, is "
+        "paused until another person with the right resumes it. Empty = none is.",
+        unit="messages",
+        ge=0,
+        le=1_000_000_000,
+    )
     session_key_file: OptionalPath = option(
         None,
         "File with the secret that signs sessions, 32 characters or more. Empty = a new one at "

@@ -32,7 +32,7 @@ from amqsidecar.operations.browse import row_named
 from amqsidecar.operations.listing import Bounds
 from amqsidecar.operations.message import NothingToChange, edit_and_retry, try_edit
 from amqsidecar.operations.operate import Wish
-from amqsidecar.operations.preview import Preview, drift, preview
+from amqsidecar.operations.preview import Preview, drift, needs_second, preview
 from amqsidecar.operations.progress import OperationResult, read_progress
 from amqsidecar.schedule import Schedule
 from amqsidecar.telemetry import audit
@@ -266,7 +266,9 @@ class ActionEndpoints:
                 raise HttpRefused(
                     400, "the filter has no condition: set `everything` to select all messages"
                 )
-            check_expected(self._would(at, call, wanted.action, selection), wanted.expected)
+            found = self._would(at, call, wanted.action, selection)
+            check_expected(found, wanted.expected)
+            above = self._queries.tools(call.caller).second_person_above
             wish = Wish(
                 action=wanted.action,
                 selection=selection,
@@ -276,6 +278,7 @@ class ActionEndpoints:
                 target=wanted.target,
                 expected=wanted.expected,
                 since=wanted.since,
+                needs_second=needs_second(found, above),
             )
             try:
                 return operate.begin(at.store, wish, at.now_ms)

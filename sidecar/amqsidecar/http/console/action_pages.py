@@ -22,7 +22,14 @@ from amqsidecar.model.operation import CAREFUL, SENDS, Action, Operation, Operat
 from amqsidecar.operations.act import ActionRefused
 from amqsidecar.operations.failures.find_group import with_numbered
 from amqsidecar.operations.operate import Wish, begin, checked
-from amqsidecar.operations.preview import OpenGate, Preview, drift, gate_notes, preview
+from amqsidecar.operations.preview import (
+    OpenGate,
+    Preview,
+    drift,
+    gate_notes,
+    needs_second,
+    preview,
+)
 from amqsidecar.schedule import Schedule
 
 KNOWN_MAX: Final = 200
@@ -95,9 +102,9 @@ def routes(console: Console) -> Iterable[BaseRoute]:
                     changed = drift(now.count, wish.expected, is_whole=now.is_whole)
                     if changed is not None:
                         raise ActionRefused(changed)
-                return begin(
-                    at.store, msgspec.structs.replace(wish, selection=selection), at.now_ms
-                )
+                waits = needs_second(now, tools.second_person_above)
+                asked = msgspec.structs.replace(wish, selection=selection, needs_second=waits)
+                return begin(at.store, asked, at.now_ms)
 
             operation = await queries.ask(caller_of(request), write)
         except (ActionRefused, QueryError) as error:
