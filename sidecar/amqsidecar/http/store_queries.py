@@ -93,6 +93,7 @@ class Tools(msgspec.Struct, frozen=True, kw_only=True):
         gate: asks the broker what becomes of sends.
         lying: reads what lies in a final dead-letter queue.
         reports: folder of the jobs' reports.
+        audit: file of the audit.
         links: to log systems, by name; see `log_links`.
         sidecar_status: returns the sidecar's own status.
         lateness: as in `ProcessCounts`.
@@ -104,6 +105,7 @@ class Tools(msgspec.Struct, frozen=True, kw_only=True):
     gate: OpenGate | None = None
     lying: ReadLying | None = None
     reports: Path | None = None
+    audit: Path | None = None
     links: Mapping[str, str] = msgspec.field(default_factory=dict)
     sidecar_status: Callable[[], SidecarStatus] | None = None
     lateness: Callable[[], list[tuple[float | None, int]]] | None = None
@@ -169,6 +171,7 @@ class StoreQueries:
             policies=seen_policies(tools.policies, rights),
             gate=None if tools.gate is None else partial(seen_gate, tools.gate, rights),
             reports=None,
+            audit=None,
             sidecar_status=None,
             lateness=None,
         )

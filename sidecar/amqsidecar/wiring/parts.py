@@ -5,6 +5,7 @@ import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -32,7 +33,7 @@ from amqsidecar.runtime.process import collect_seldom
 from amqsidecar.runtime.service import Service
 from amqsidecar.runtime.work import EngineParts, OpenLink
 from amqsidecar.schedule import OpenSchedule, Schedule
-from amqsidecar.telemetry.audit import open_audit
+from amqsidecar.telemetry.audit import STDERR, STDOUT, open_audit
 from amqsidecar.telemetry.health import Health
 from amqsidecar.telemetry.logs import LogEvents, configure_logs
 from amqsidecar.telemetry.metrics import Metrics
@@ -205,6 +206,7 @@ class ProcessParts:
                 gate=lambda: opened_gate(config, clock, self.rules.acting()),
                 lying=lying_reader(config, clock),
                 reports=config.http.reports,
+                audit=None if config.log.audit in (STDERR, STDOUT) else Path(config.log.audit),
                 links=config.http.links,
                 sidecar_status=lambda: sidecar_status(self.health, self.metrics),
                 lateness=lambda: self.metrics.counts().lateness,

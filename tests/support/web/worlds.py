@@ -284,6 +284,9 @@ def _served(
     clock, health, metrics = VirtualClock(NOW_MS), Health(), Metrics()
     health.link_up(f"Apache Artemis at core://broker{number}:61616")
     health.intake(number, {"queue://pay.dlq": "no right"} if number else {}, "")
+    audit = folder / f"audit{number}.jsonl"
+    line = '{{"event.action": "{}", "user.name": "pat-{}", "@timestamp": "{}"}}\n'
+    audit.write_text("".join(line.format(one, number, one) for one in ("retry", "discard")))
     (folder / "reports" / "pay").mkdir(parents=True, exist_ok=True)
     queries = make_queries(
         health,
@@ -291,6 +294,7 @@ def _served(
         clock=clock,
         policies=policies_of_file(folder / "rules.yaml"),
         reports=folder / "reports",
+        audit=audit,
         sidecar_status=lambda: sidecar_status(health, metrics),
         lateness=lambda: [(1.0, number), (None, 0)],
         gate=lambda: nullcontext(partial(_ask_broker, number)),

@@ -257,7 +257,7 @@ def test_a_command_makes_the_line_of_a_user(
     assert run_command_line(["access", "user", "anna", "--role", "operator"]) == 0
     line = capsys.readouterr().out
     user = parse_users(line)["anna"]
-    assert user.role is Role.OPERATOR
+    assert user.role == Role.OPERATOR
     assert is_password(PASSWORD, user.proof)
     assert PASSWORD not in line
     monkeypatch.setattr(sys, "stdin", StringIO("short\n"))

@@ -35,6 +35,7 @@ NAVIGATION: Final = (
 )
 
 REPORTS: Final = ("/reports", "Reports")
+AUDIT: Final = ("/audit", "Audit")
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -157,11 +158,11 @@ class Console(PageFrame):
     def __init__(self, queries: StoreQueries) -> None:
         self.queries = queries
         tools = queries.tools(_PROGRAM)
-        self.has_reports = tools.reports is not None
+        self.has_reports, self.has_audit = tools.reports is not None, tools.audit is not None
         super().__init__(
             queries.clock,
             queries.masking,
-            (*NAVIGATION, *[REPORTS] * self.has_reports),
+            (*NAVIGATION, *[REPORTS] * self.has_reports, *[AUDIT] * self.has_audit),
             links=tools.links,
             tell_status=tools.sidecar_status,
         )

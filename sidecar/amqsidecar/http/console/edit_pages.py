@@ -169,7 +169,7 @@ async def _read_page(queries: StoreQueries, request: Request) -> MessagePage:
             max_bytes=EDIT_BYTES_MAX,
         )
 
-    page = await queries.ask(caller, read) if reference else None
+    page = await queries.ask(caller, read)
     if page is None or page.view is None or page.row is None:
         is_lying = page is not None and page.row is not None and page.row.is_in_final_queue
         raise PageMissing(LIES if is_lying else GONE)

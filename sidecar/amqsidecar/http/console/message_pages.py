@@ -164,7 +164,7 @@ def _download_route(console: Console) -> BaseRoute:
             found = queries.content(at.store, reference)
             return None if found is None else found[1]
 
-        data = await queries.ask(caller_of(request), read) if reference else None
+        data = await queries.ask(caller, read)
         if data is None:
             raise PageMissing("This message is not here, so it can't be downloaded.")
         audit.write("download-message", audit.ActKind.READ, message=reference, original=number)

@@ -12,6 +12,7 @@ from starlette.routing import BaseRoute
 from amqsidecar.errors import NothingFound
 from amqsidecar.http.console import (
     action_pages,
+    audit_pages,
     edit_pages,
     export_pages,
     message_pages,
@@ -98,6 +99,7 @@ def routes(console: Console) -> list[BaseRoute]:
         *operation_pages.routes(console),
         *policy_pages.routes(console),
         *report_pages.routes(console),
+        *audit_pages.routes(console),
         message_pages.short_route(console),
     ]
 
