@@ -6,11 +6,11 @@ work depends on other destinations. What it does not offer is refused.
 """
 
 import hmac
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from secrets import randbits
-from typing import Any, Final, NoReturn, TypeVar, cast
+from typing import Any, Final, NoReturn, cast
 
 import msgspec
 
@@ -59,8 +59,6 @@ _AT_FINAL_QUEUES: Final = (Exhausted, DeadLettered, Cancelled, Missed, Discarded
 
 _OPERATIONS_AT_ONCE: Final = 200
 _ALL: Final = 2**31
-
-PlacedT = TypeVar("PlacedT", Tally, GroupTally, ExhaustedTally, GateTally, FailureGroup)
 
 
 def seen_schedule(store: Schedule, rights: Rights, right: Right = Right.VIEW) -> Schedule:
@@ -143,9 +141,6 @@ class _SeenSchedule:
     def _names(self) -> list[str]:
         return sorted({one.destination for one in self.tallies()})
 
-    def _seen(self, found: Iterable[PlacedT]) -> list[PlacedT]:
-        return [one for one in found if self._sees(one.destination)]
-
     # What the sidecar does besides: the same for everybody, or nothing.
 
     def next_due_ms(self) -> int | None:
@@ -180,19 +175,20 @@ class _SeenSchedule:
     # Counts.
 
     def tallies(self) -> list[Tally]:
-        return self._seen(self._store.tallies())
+        return [one for one in self._store.tallies() if self._sees(one.destination)]
 
     def group_tallies(self) -> list[GroupTally]:
-        return self._seen(self._store.group_tallies())
+        return [one for one in self._store.group_tallies() if self._sees(one.destination)]
 
     def exhausted_tallies(self) -> list[ExhaustedTally]:
-        return self._seen(self._store.exhausted_tallies())
+        return [one for one in self._store.exhausted_tallies() if self._sees(one.destination)]
 
     def gate_tallies(self, now_ms: int) -> list[GateTally]:
-        return self._seen(self._store.gate_tallies(now_ms))
+        return [one for one in self._store.gate_tallies(now_ms) if self._sees(one.destination)]
 
     def failure_groups(self, since_ms: int, limit: int) -> list[FailureGroup]:
-        return self._seen(self._store.failure_groups(since_ms, _ALL))[:limit]
+        found = self._store.failure_groups(since_ms, _ALL)
+        return [one for one in found if self._sees(one.destination)][:limit]
 
     def failure_counts(
         self, from_ms: int, until_ms: int, kinds: Sequence[CountKind], step_ms: int = BUCKET_MS
