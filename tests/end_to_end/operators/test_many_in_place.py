@@ -30,10 +30,10 @@ SCREENS: Final = ("/", "/groups", "/messages", "/api/v1/status", "/api/v1/overvi
 MEMORY_MIB: Final = 512
 _PART: Final = 10_000
 # Why no limit: the tenth kill of a process that has a message in hand is its death in this queue,
-# which gives it another place and number, and destroys its origin. A browse shows 200 otherwise.
+# which gives it another place and number, and destroys its origin. A browse looks at 200 otherwise.
 _SETTINGS: Final = f"""{STOCK_ADDRESS_SETTINGS}<address-setting match="DLQ">
   <max-delivery-attempts>-1</max-delivery-attempts>
-  <management-browse-page-size>{_PART}</management-browse-page-size>
+  <management-browse-page-size>{LYING}</management-browse-page-size>
 </address-setting>"""
 _COUNTERS: Final = ("MessageCount", "MessagesAdded", "MessagesAcknowledged", "MessagesKilled")
 
