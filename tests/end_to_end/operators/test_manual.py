@@ -8,7 +8,6 @@ from typing import Final
 import msgspec
 import pytest
 
-from amqsidecar.engine import crash_points
 from support.brokers.broker_xml import STOCK_ADDRESS_SETTINGS
 from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
 from support.jms.message import JmsMessage
@@ -210,12 +209,7 @@ def test_killed_while_chosen_messages_are_taken_none_is_lost_or_doubled(manual: 
     manual.sidecar.start()
     manual.wait_until(LYING)
     assert manual.sidecar.stop() == 0
-    rows = manual.sidecar.json_command("list", "--limit", str(LYING))["rows"]
-    chosen = [str(row["id"]) for row in rows[:: LYING // CHOSEN][:CHOSEN]]
-    manual.sidecar.run_command("retry", *chosen, "--yes")
-    for kill in range(KILLS):
-        manual.sidecar.die_at(f"{crash_points.NAMES[kill % len(crash_points.NAMES)]}:1")
-    manual.sidecar.start()
+    rows, chosen = manual.sidecar.retry_under_kills(LYING, CHOSEN, KILLS)
     lives = [
         one
         for peer in manual.makers
@@ -229,7 +223,7 @@ def test_killed_while_chosen_messages_are_taken_none_is_lost_or_doubled(manual: 
     manual.wait_until(len(kept))
     assert plain(manual.lying(len(kept))) == plain(kept)
     left = manual.sidecar.json_command("list", "--limit", str(LYING))["rows"]
-    assert {str(row["id"]) for row in rows} - {str(row["id"]) for row in left} == set(chosen)
+    assert rows - {str(row["id"]) for row in left} == chosen
 
 
 @pytest.mark.parametrize("manual", [("artemis", "artemis")], indirect=True)

@@ -11,7 +11,6 @@ import msgspec
 import pytest
 
 from amqsidecar.brokers.artemis.management import ManagementQuestion
-from amqsidecar.engine import crash_points
 from support.brokers.broker_xml import STOCK_ADDRESS_SETTINGS
 from support.brokers.purge import manage_artemis
 from support.brokers.real import ArtemisBroker
@@ -130,12 +129,7 @@ def test_killed_while_few_of_many_are_taken_nothing_else_leaves_its_place(many: 
     many.sidecar.start()
     many.wait_until(LYING)
     assert many.sidecar.stop() == 0
-    rows = many.sidecar.json_command("list", "--limit", str(LYING))["rows"]
-    chosen = [str(row["id"]) for row in rows[:: LYING // CHOSEN][:CHOSEN]]
-    many.sidecar.run_command("retry", *chosen, "--yes")
-    for kill in range(KILLS):
-        many.sidecar.die_at(f"{crash_points.NAMES[kill % len(crash_points.NAMES)]}:1")
-    many.sidecar.start()
+    rows, chosen = many.sidecar.retry_under_kills(LYING, CHOSEN, KILLS)
     lives = many.peer.consume(many.orders, count=CHOSEN)
     taken = {int(str(one.test_id).removeprefix("n")) for one in lives}
     assert len(taken) == len(lives) == CHOSEN
@@ -143,4 +137,4 @@ def test_killed_while_few_of_many_are_taken_nothing_else_leaves_its_place(many: 
     assert many.peer.consume(many.orders, wait_ms=300) == []
     assert many.places() == {n: place for n, place in before.items() if n not in taken}
     left = many.sidecar.json_command("list", "--limit", str(LYING))["rows"]
-    assert {str(row["id"]) for row in rows} - {str(row["id"]) for row in left} == set(chosen)
+    assert rows - {str(row["id"]) for row in left} == chosen

@@ -18,6 +18,7 @@ from amqsidecar.brokers.artemis.left_behind import STUCK
 from amqsidecar.cli.opened import opened_view
 from amqsidecar.clock import SystemClock
 from amqsidecar.config.load import load_config
+from amqsidecar.engine.crash_points import NAMES
 from amqsidecar.operations.browse import Status, read_status
 from amqsidecar.wiring.app import CRASH_POINT_VARIABLE
 from support.machine.processes import run_program
@@ -237,6 +238,19 @@ class SidecarProcess:
         process = self.start(ready=False, environ={CRASH_POINT_VARIABLE: place}).process
         assert process is not None
         assert process.wait(PATIENCE_S) == -signal.SIGKILL, self.log()[-4000:]
+
+    def retry_under_kills(self, lying: int, chosen: int, kills: int) -> tuple[set[str], set[str]]:
+        """Have a few of many rows retried by a process that dies at each place of a cycle, in turn.
+
+        It is stopped before, and runs afterwards. Returns the ids of all rows, and of the few.
+        """
+        rows = [str(row["id"]) for row in self.json_command("list", "--limit", str(lying))["rows"]]
+        ids = rows[:: lying // chosen][:chosen]
+        self.run_command("retry", *ids, "--yes")
+        for kill in range(kills):
+            self.die_at(f"{NAMES[kill % len(NAMES)]}:1")
+        self.start()
+        return {*rows}, {*ids}
 
     def kill(self) -> None:
         """Send SIGKILL."""
