@@ -71,7 +71,7 @@ class Manual:
 
     @property
     def patterns(self) -> tuple[str, ...]:
-        """What is left, as `Manual` takes it."""
+        """The patterns of these destinations, in the form that `Manual` takes."""
         return (ALL,) if self.is_all else tuple(one.name for one in self._patterns)
 
     def joined(self, patterns: Iterable[str]) -> "Manual":

@@ -40,7 +40,7 @@ class SidecarLine(msgspec.Struct, frozen=True):
 
     @property
     def found(self) -> SaidOverview:
-        """What it said; nothing = it said nothing."""
+        """Its last answer; an empty overview where there is none."""
         return self.said.value or SaidOverview()
 
 
@@ -78,14 +78,14 @@ class FleetOverview(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Gathered(msgspec.Struct, Generic[AnswerT], frozen=True):
-    """What all sidecars answered; `missing` says by name why one is not of now, or not in it."""
+    """The answers of all sidecars; `missing` says by name why an answer is old or absent."""
 
     found: list[AnswerT]
     missing: dict[str, str]
 
 
 class Approval(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a person approves at one place; numbers are those of its preview."""
+    """The approval of an action at one place; its numbers are those of the preview."""
 
     sidecar: str
     destination: str
@@ -224,7 +224,8 @@ class Desk:
         said, twins = await asyncio.gather(
             self._gatherer.all(person, path, kind), self._twins(person, LONG_S)
         )
-        return _gathered([one for one in said if one.sidecar.name not in twins])
+        found = [one for one in said if one.sidecar.name not in twins]
+        return Gathered(found, {one.sidecar.name: one.problem for one in found if one.problem})
 
     async def _twins(self, person: Person, wait_s: float) -> dict[str, str]:
         """Return sidecars on the schedule of another one that is reached, and that other one."""
@@ -234,13 +235,11 @@ class Desk:
 
 
 def find_twins(said: Iterable[Said[SaidStatus]]) -> dict[str, str]:
-    """Return sidecars on the schedule of another one, one that answers if any, and that one."""
+    """Return which sidecar is counted in place of another one on its schedule; one that answers."""
     first: dict[tuple[str, ...], str] = {}
     found = {}
     for one in sorted(said, key=lambda one: bool(one.problem)):
-        uids = (
-            tuple(sorted(str(each.get("uid")) for each in one.value.instances)) if one.value else ()
-        )
+        uids = () if one.value is None else one.value.uids
         name = one.sidecar.name
         if uids and first.setdefault(uids, name) != name:
             found[name] = first[uids]
@@ -286,11 +285,6 @@ def _merged(places: Iterable[Said[SaidGroup]]) -> list[FleetGroup]:
 def _filter(destination: str, number: int) -> dict[str, str]:
     # Why the number: parts of a cause may be masked.
     return {"destination": destination, "cause_group": f"#{number}"}
-
-
-def _gathered(said: list[Said[AnswerT]]) -> Gathered[Said[AnswerT]]:
-    missing = {one.sidecar.name: one.problem for one in said if one.problem}
-    return Gathered(said, missing)
 
 
 def _sorted(found: Mapping[str, list[str]]) -> dict[str, list[str]]:

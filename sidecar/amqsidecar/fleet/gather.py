@@ -38,7 +38,7 @@ class Person(NamedTuple):
 
 
 class Said(msgspec.Struct, Generic[AnswerT], frozen=True, kw_only=True):
-    """What a sidecar answered to a person.
+    """The answer of a sidecar to a person.
 
     Attributes:
         value: None = nothing that could be used.

@@ -1,4 +1,4 @@
-"""What of a request is passed on to sidecars: the person's own credentials, nothing stronger."""
+"""The credentials that a request passes on to sidecars: the person's own, nothing stronger."""
 
 from hashlib import sha256
 

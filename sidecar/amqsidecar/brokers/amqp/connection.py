@@ -78,7 +78,7 @@ class AmqpConnection:
     """A connection, from TCP to the session, and its one loop.
 
     Attributes:
-        parts: are closed before it, the last one first.
+        parts: receivers and senders; `close` closes them first, the newest before the others.
         clock: where the time comes from.
         timeout_s: maximum wait for an answer, unless a wait names another one.
         no_answer: in words that none came.

@@ -16,7 +16,7 @@ _SHARE: Final = 0.9
 """Share of a browser's messages that the next range leaves out: some are out of order."""
 
 BrowsedMessage = tuple[bytes, bytes]
-"""What a browser shows of a message: the field of its queue, and the message."""
+"""The field that names the queue, and the message, as a browser receives them."""
 _Range = tuple[int, int]
 
 
