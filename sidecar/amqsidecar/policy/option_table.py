@@ -6,9 +6,9 @@ name, type, default and metadata say how it is read; a notation only finds value
 
 from collections.abc import Mapping
 from dataclasses import Field, fields
-from typing import Any, Final, Protocol, TypeVar, get_args
+from typing import Any, Final, Protocol, get_args
 
-R = TypeVar("R")
+from amqsidecar.policy.destination_map import V
 
 INT: Final[Mapping[str, object]] = {"bits": 32}
 """Metadata of a whole number of 32 bits; without metadata it has 64."""
@@ -45,7 +45,7 @@ class Notation(Protocol):
         ...
 
 
-def read_options(kind: type[R], notation: Notation, **given: object) -> R:
+def read_options(kind: type[V], notation: Notation, **given: object) -> V:
     """Return a rule with the options that a notation writes, over the broker's defaults."""
     found = {one.name: _read(one, notation) for one in _options(kind) if one.name not in given}
     return kind(**given, **found)
