@@ -432,8 +432,14 @@ def test_what_died_in_a_temporary_queue_returns_to_its_owner(version: str, tmp_p
             what="the log says that it can't be sent",
         )
         assert "DestinationDoesNotExist" in blocked[0]["reason"]
-        side.sidecar.run_command("redirect", str(row["id"]), "--to", "elsewhere")
+        redirect(side.sidecar, row["id"])
         assert [one.body for one in side.peer.consume("elsewhere", count=1)] == ["an answer"]
+
+
+def redirect(sidecar: SidecarProcess, row: int) -> None:
+    """Redirect a row to `elsewhere`; again where it was just being sent, and so was left."""
+    command = ("redirect", str(row), "--to", "elsewhere")
+    eventually(lambda: sidecar.json_command(*command)["changed"] == 1, what="it is redirected")
 
 
 def test_over_stomp_what_died_in_a_temporary_queue_waits(tmp_path: Path) -> None:
@@ -453,7 +459,7 @@ def test_over_stomp_what_died_in_a_temporary_queue_waits(tmp_path: Path) -> None
             what="the log says that it can't be sent",
         )
         assert "only to lasting destinations" in blocked[0]["reason"]
-        side.sidecar.run_command("redirect", str(row["id"]), "--to", "elsewhere")
+        redirect(side.sidecar, row["id"])
         assert [one.body for one in side.peer.consume("elsewhere", count=1)] == ["an answer"]
 
 

@@ -185,12 +185,11 @@ def test_no_row_of_a_table_is_cut(night: str, browser: Browser) -> None:
             row = page.locator("table.rows tbody tr").first
             for width, display in ((1024, "table-row"), (375, "flex")):
                 page.set_viewport_size({"width": width, "height": 800})
-                assert row.evaluate(DISPLAY) == display
+                expect(row).to_have_css("display", display)
                 assert page.evaluate(CUT_CELLS) == []
             assert all(row.locator("td:visible").evaluate_all(LABELS))
 
 
-DISPLAY: Final = "one => getComputedStyle(one).display"
 CUT_CELLS: Final = """[...document.querySelectorAll("table.rows tbody :is(th, td)")]
     .filter(one => one.scrollWidth > one.clientWidth + 1).map(one => one.textContent.trim())"""
 LABELS: Final = """all => all.map(one =>

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
@@ -72,9 +73,11 @@ def rows_of(sidecar: SidecarProcess, queue: str) -> list[dict[str, Any]]:
 
 
 def waiting_for(sidecar: SidecarProcess, queue: str, reason: str, count: int) -> None:
+    """Wait until so many rows are all that a queue has, and each has a reason (an expression)."""
+
     def is_so() -> bool:
-        rows = rows_of(sidecar, queue)
-        return [reason in (row["reason"] or "") for row in rows] == [True] * count
+        reasons = [row["reason"] or "" for row in rows_of(sidecar, queue)]
+        return len(reasons) == count and all(re.search(reason, one) for one in reasons)
 
     eventually(is_so, what=f"{count} rows of {queue} wait: {reason}")
 
@@ -245,7 +248,9 @@ def test_what_a_person_retries_goes_past_a_closed_window_and_an_open_breaker(
     request: pytest.FixtureRequest, tmp_path: Path, unique: str, name: str
 ) -> None:
     """And waits for them again when it dies again."""
-    queue = f"e2e.back.{unique}"
+    queue, closed = f"e2e.back.{unique}", "outside its window until"
+    # Why either: a message that dies again before the breaker opens waits for its window.
+    either = f"{closed}|breaker: open"
     gates = (
         '[{"breaker": {"default_entry": {"least": 3, "wait_ms": 86400000}}},'
         ' {"windows": {"default_entry": {"windows": [{"opens": "0 0 29 2 *"}]}}}]'
@@ -258,17 +263,18 @@ def test_what_a_person_retries_goes_past_a_closed_window_and_an_open_breaker(
     with sidecar:
         sidecar.start()
         die(peer, queue, 3, how)
-        waiting_for(sidecar, queue, "outside its window until", 3)
+        waiting_for(sidecar, queue, closed, 3)
         retry("--destination", queue)
         fail(peer, queue, 3, how)
-        waiting_for(sidecar, queue, "breaker: open", 3)
+        waiting_for(sidecar, queue, either, 3)
         # Why of it: what other tests have left in this broker waits as well.
         gates = sidecar.json_command("status")["gates"]
         told = [one for one in gates if one["destination"] == f"queue://{queue}"]
-        assert [(one["gate"], one["count"]) for one in told] == [("breaker", 3)]
+        assert "breaker" in [one["gate"] for one in told]
+        assert sum(one["count"] for one in told) == 3
         retry(str(rows_of(sidecar, queue)[0]["id"]))
         arrived = peer.consume(queue, count=1)
-        waiting_for(sidecar, queue, "breaker: open", 2)
+        waiting_for(sidecar, queue, either, 2)
         retry("--destination", queue)
         arrived += peer.consume(queue, count=2)
         assert sidecar.stop() == 0
