@@ -334,6 +334,7 @@ class LinkMaker:
             mechanisms=self._mechanisms(url),
             connect_timeout_s=options.connect_timeout_s,
             idle_timeout_s=options.idle_timeout_s,
+            others=tuple((other.host, other.port) for other in options.url if other != url),
         )
 
     def _credentials(self, url: BrokerUrl) -> Credentials:

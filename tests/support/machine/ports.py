@@ -3,7 +3,8 @@
 import fcntl
 import random
 import socket
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 
 from support.maven import cache_root
 
@@ -58,3 +59,18 @@ def is_open(port: int) -> bool:
     with socket.socket() as probe:
         probe.settimeout(1)
         return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+@contextmanager
+def silent_port() -> Iterator[int]:
+    """A port whose packets are dropped, as by the network once a host has gone.
+
+    Its backlog is full.
+    """
+    with ExitStack() as stack:
+        listening = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        for _ in range(4):
+            waits = stack.enter_context(socket.socket())
+            waits.setblocking(False)
+            waits.connect_ex(listening.getsockname())
+        yield int(listening.getsockname()[1])

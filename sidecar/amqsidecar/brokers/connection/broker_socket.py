@@ -5,6 +5,7 @@ import ssl
 from typing import Final
 
 from amqsidecar.brokers.connection.endpoint import Endpoint
+from amqsidecar.brokers.connection.racing import open_socket
 from amqsidecar.errors import BrokerError, BrokerRefused, LinkLost
 
 # Source: OpenSSL's x509_vfy.h.
@@ -41,13 +42,14 @@ def connect(endpoint: Endpoint) -> socket.socket | ssl.SSLSocket:
     """Return a connected socket with a time-out, its TLS handshake done.
 
     Raises:
-        LinkLost: the broker can't be reached, or ended the handshake without a word.
+        LinkLost: the broker can't be reached, or ended the handshake without a word; or another one
+            accepts a connection before it does.
         BrokerRefused: TLS and what was configured don't fit; trying again would not help.
     """
     place, tls = endpoint.place, endpoint.tls
     try:
-        address = (endpoint.host, endpoint.port)
-        plain = socket.create_connection(address, min(endpoint.connect_timeout_s, _TCP_TIMEOUT_S))
+        timeout_s = min(endpoint.connect_timeout_s, _TCP_TIMEOUT_S)
+        plain = open_socket((endpoint.host, endpoint.port), endpoint.others, timeout_s)
     except OSError as error:
         raise LinkLost(f"{place} can't be reached: {error}") from error
     try:

@@ -19,6 +19,8 @@ class Endpoint:
         mechanisms: of SASL, the preferred first; () = those that fit the credentials. AMQP only.
         connect_timeout_s: for TLS, login, and each attach of AMQP; also for TCP, where it is short.
         idle_timeout_s: a peer that is silent for longer counts as dead; 0 = never.
+        others: hosts and ports of brokers that take over: connecting fails once one of them accepts
+            and this one has not.
     """
 
     host: str
@@ -30,6 +32,7 @@ class Endpoint:
     # Why no defaults: those are the options'.
     connect_timeout_s: float = field(kw_only=True)
     idle_timeout_s: float = field(kw_only=True)
+    others: tuple[tuple[str, int], ...] = ()
 
     @property
     def place(self) -> str:
