@@ -42,4 +42,5 @@ def _check(config: Config, *, awaits_files: bool) -> None:
     problems = check_start(config, awaited)
     if problems:
         raise ConfigError(problems)
-    check_configuration(config, awaited)
+    for warning in check_configuration(config, awaited):
+        print_line(f"warning: {warning}")

@@ -1,6 +1,8 @@
 """Warnings about Classic rules."""
 
+import re
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from amqsidecar.model.destination import Destination
 from amqsidecar.policy.classic_rules import (
@@ -14,8 +16,14 @@ from amqsidecar.policy.classic_rules import (
     RedeliveryRules,
 )
 from amqsidecar.policy.destination_map import describe_pattern, list_ambiguities
+from amqsidecar.policy.discarding_decider import split_patterns
 from amqsidecar.policy.rule_source import RuleSource
 from amqsidecar.policy_source.policy_warning import PolicyWarning, policy_warning
+
+# As destinations are written elsewhere: a list, a kind before the name, the wildcard for all below.
+_LIKE_NO_EXPRESSION: Final = re.compile(r",(?![^{]*\})|://|\.>$|^>$")
+# A dot that is not escaped, after which any text may follow a name.
+_BEYOND_DOTS: Final = re.compile(r"^((?:[\w.\\-]*\w)?)\.[*+]$")
 
 
 def list_warnings(rules: ClassicRules) -> tuple[str, ...]:
@@ -108,6 +116,12 @@ def _discarding_warnings(
         yield policy_warning("drop_only_unused", rules.source)
     if rules.drop_all is not False and is_outside_redelivery:
         yield policy_warning("discarding_first", rules.source)
+    for pattern in split_patterns(rules.drop_only):
+        if _LIKE_NO_EXPRESSION.search(pattern):
+            yield policy_warning("drop_only_unmatched", rules.source, pattern=pattern)
+        elif wide := _BEYOND_DOTS.search(pattern):
+            also = f"{wide[1]}2" if wide[1] else "any name"
+            yield policy_warning("drop_only_wide", rules.source, pattern=pattern, also=also)
 
 
 def _persistence_warnings(rules: DeadLetterRules) -> Iterator[PolicyWarning]:

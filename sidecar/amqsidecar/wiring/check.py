@@ -11,14 +11,15 @@ from amqsidecar.config.tls_context import tls_context
 from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.plugin_loader import load_plugins
 from amqsidecar.policy.classic_rules import BROKER_DEFAULTS
+from amqsidecar.policy.rules import Rules
 from amqsidecar.policy_source.load import compile_policy, with_plugins
 from amqsidecar.wiring.parts import access_settings, require_url
 from amqsidecar.wiring.rules import load_gates, load_grouping, load_links, load_rules
 from amqsidecar.wiring.schedules import check_store
 
 
-def check_configuration(config: Config, awaited: Collection[str] = ()) -> None:
-    """Read all that a start reads before it asks a broker or a store.
+def check_configuration(config: Config, awaited: Collection[str] = ()) -> tuple[str, ...]:
+    """Read all that a start reads before it asks a broker or a store; return warnings about rules.
 
     Args:
         config: all options.
@@ -28,21 +29,26 @@ def check_configuration(config: Config, awaited: Collection[str] = ()) -> None:
         ConfigError: with every problem that would end that start.
     """
     problems: list[Problem] = []
+    warnings: tuple[str, ...] = ()
     for read, files in _READERS:
         if files.intersection(awaited):
             continue
         try:
-            read(config)
+            if isinstance(found := read(config), Rules):
+                warnings = found.warnings
         except ConfigError as error:
             problems.extend(error.problems)
     if problems:
         raise ConfigError(problems)
+    return warnings
 
 
-def _rules(config: Config) -> None:
+def _rules(config: Config) -> Rules:
     plugins = load_plugins()
     rules = load_rules(config, plugins)
-    compile_policy(rules or with_plugins(BROKER_DEFAULTS, load_links(config, plugins)), plugins)
+    rules = rules or with_plugins(BROKER_DEFAULTS, load_links(config, plugins))
+    compile_policy(rules, plugins)
+    return rules
 
 
 def _login(config: Config) -> None:

@@ -53,6 +53,14 @@ def test_what_would_end_a_start_is_said(
     assert key in capsys.readouterr().err
 
 
+def test_a_warning_about_rules_is_printed_with_its_place(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dropping = "{plugins: [{discarding: {drop_only: orders.*}}]}"
+    assert check(tmp_path, ("policy.rules", dropping)) == main.EXIT_DONE
+    assert 'dropOnly="orders.*" also discards orders2' in capsys.readouterr().out
+
+
 def test_a_broker_has_to_be_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run_command_line(["run", "--check"]) == main.EXIT_CONFIG
     assert "broker.url" in capsys.readouterr().err

@@ -59,6 +59,10 @@ def _redelivery(policies: str, attributes: str = "") -> str:
     )
 
 
+def _dropping(patterns: str) -> str:
+    return f'<discardingDLQBrokerPlugin dropAll="false" dropOnly="{patterns}"/>'
+
+
 def _destinations(policy: str) -> tuple[Destination, ...]:
     options = _read(_broker(_redelivery(policy))).plugins[0].options
     assert isinstance(options, RedeliveryRules)
@@ -380,6 +384,11 @@ def test_a_child_destination_wins_over_attributes() -> None:
         ("<redeliveryPlugin/>", "", "processNonPersistent"),
         ('<discardingDLQBrokerPlugin dropOnly="A"/>', "", "dropOnly has no effect"),
         ("<redeliveryPlugin/><discardingDLQBrokerPlugin/>", "", "nothing is ever redelivered"),
+        (_dropping("orders.&gt;"), "", 'dropOnly="orders.>" discards nothing'),
+        (_dropping("a,b"), "", 'dropOnly="a,b" discards nothing'),
+        (_dropping("queue://a"), "", 'dropOnly="queue://a" discards nothing'),
+        (_dropping("a orders.*"), "", 'dropOnly="orders.*" also discards orders2'),
+        (_dropping(".*"), "", 'dropOnly=".*" also discards any name'),
         ('<bean class="com.example.Mine"/>', "", "com.example.Mine is not known"),
         (
             "<redeliveryPlugin/>",
@@ -422,7 +431,7 @@ def test_surprises_are_named_in_a_warning(plugins: str, policies: str, words: st
 def test_plain_rules_have_no_warnings() -> None:
     """A file without surprises gives no warning."""
     text = _broker(
-        _redelivery('<redeliveryPolicy queue="A"/>'),
+        _redelivery('<redeliveryPolicy queue="A"/>') + _dropping(r"A\..* B a{1,2}\w+"),
         '<policyEntry queue="A"><deadLetterStrategy>'
         '<individualDeadLetterStrategy processNonPersistent="true"/></deadLetterStrategy>'
         "</policyEntry>",
