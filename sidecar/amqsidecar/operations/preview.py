@@ -387,10 +387,12 @@ def _notes(
     if lying:
         notes.append(
             f"{lying:,} of them are in their final dead-letter queue: the sidecar first takes them "
-            "out of it and reports any that are gone. The others stay in their place; in a queue "
-            "of Classic, for messages behind 128 MiB of others (over STOMP 64 MiB or 16,384; or "
-            "more than the queue's memoryLimit), it takes the whole queue and puts the others back "
-            "in order; over STOMP, Classic counts deliveries of the others until it restarts"
+            "out of it and reports any that are gone. The others stay in their place; it takes the "
+            "whole queue and puts the others back in order, in a queue of Classic, for messages "
+            "behind 128 MiB of others (over STOMP 64 MiB or 16,384; or more than the queue's "
+            "memoryLimit), and of Artemis, for paged messages where the whole queue in memory "
+            "would fill 3/4 of global-max-size; over STOMP, Classic counts deliveries of the "
+            "others until it restarts"
         )
     if unread:
         notes.append(

@@ -28,6 +28,10 @@ KILLS: Final = at_length(100, otherwise=12)
 SCREENS: Final = ("/", "/groups", "/messages", "/api/v1/status", "/api/v1/overview")
 MEMORY_MIB: Final = 512
 _PART: Final = 10_000
+PAGED: Final = 300
+_PAGES: Final = (
+    "<max-size-messages>20</max-size-messages><max-read-page-messages>50</max-read-page-messages>"
+)
 # Why no limit: the tenth kill of a process that has a message in hand is its death in this queue,
 # which gives it another place and number, and destroys its origin. A browse looks at 200 otherwise.
 _SETTINGS: Final = f"""{STOCK_ADDRESS_SETTINGS}<address-setting match="DLQ">
@@ -40,13 +44,15 @@ _COUNTERS: Final = ("MessageCount", "MessagesAdded", "MessagesAcknowledged", "Me
 class Many:
     """A sidecar in manual mode beside many dead letters of a stock Artemis."""
 
-    def __init__(self, broker: ArtemisBroker, folder: Path, unique: str) -> None:
+    def __init__(
+        self, broker: ArtemisBroker, folder: Path, unique: str, wire: str = "pair"
+    ) -> None:
         self.broker = broker
         self.orders = f"{unique}.orders"
-        self.peer = JmsPeer.of(broker, "core")
+        self.peer = JmsPeer.of(broker, "qpid" if wire == "amqp" else "core")
         self.sidecar = SidecarProcess(
             folder,
-            broker.pair_url,
+            getattr(broker, f"{wire}_url"),
             sets=["redelivery.mode=manual", "intake.queues=[DLQ]", "observe.max_per_second=50000"],
         )
 
@@ -138,3 +144,37 @@ def test_killed_while_few_of_many_are_taken_nothing_else_leaves_its_place(many: 
     assert many.places() == {n: place for n, place in before.items() if n not in taken}
     left = many.sidecar.json_command("list", "--limit", str(LYING))["rows"]
     assert rows - {str(row["id"]) for row in left} == chosen
+
+
+@pytest.mark.parametrize("is_roomy", [True, False], ids=["room", "no room"])
+@pytest.mark.parametrize(
+    "wire",
+    ["pair", *(pytest.param(one, marks=pytest.mark.proof) for one in ("core", "amqp"))],
+)
+def test_chosen_messages_behind_what_the_broker_has_in_memory_are_taken(
+    tmp_path: Path, unique: str, wire: str, *, is_roomy: bool
+) -> None:
+    """A consumer with a selector gets nothing from there."""
+    settings = _SETTINGS.replace("</max-delivery-attempts>", "</max-delivery-attempts>" + _PAGES)
+    core = "" if is_roomy else "<global-max-size>100000</global-max-size>"
+    with ArtemisBroker(address_settings=settings, core=core) as broker:
+        many = Many(broker, tmp_path, unique, wire)
+        with many.sidecar:
+            many.kill(PAGED)
+            assert many.ask("address.DLQ", "", attribute="Paging")
+            before = many.places()
+            many.sidecar.start()
+            many.wait_until(PAGED)
+            rows = many.sidecar.json_command("list", "--limit", str(PAGED))["rows"]
+            many.sidecar.run_command("retry", *[str(row["id"]) for row in rows[5::50]], "--yes")
+            lives = many.peer.consume(many.orders, count=PAGED // 50)
+            taken = {int(str(one.test_id).removeprefix("n")) for one in lives}
+            assert taken == set(list(before)[5::50])
+            many.wait_until(PAGED - len(taken))
+            assert many.peer.consume(many.orders, wait_ms=300) == []
+            left = {n: place for n, place in before.items() if n not in taken}
+            if is_roomy:
+                assert many.places() == left
+            else:
+                eventually(lambda: list(many.places()) == list(left), what="others are back")
+            assert ("final_queue_read_whole" in many.sidecar.log()) is not is_roomy

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from amqsidecar.broker import IntakeQueue
-from amqsidecar.brokers.selectors import both, of_redelivery_ids
+from amqsidecar.brokers.selectors import of_redelivery_ids
 from amqsidecar.errors import BrokerRefused, DiscoveryRefused, StoreUnavailable
 from amqsidecar.model.destination import Destination
 
@@ -26,6 +26,10 @@ IN_FLIGHT_MAX: Final = 50
 # Bound: brokers with more queues are read page by page.
 _PAGE_SIZE = 500
 _PAGES_MAX = 2000
+# What the broker counts for a message in memory beside its bytes (measured with Artemis 2.44).
+_MESSAGE_BYTES: Final = 1024
+# Why no more: beyond its `global-max-size` the broker pages every address, or refuses messages.
+_SHARE_OF_MEMORY: Final = 0.75
 
 
 class ManagementQuestion(NamedTuple):
@@ -423,19 +427,51 @@ class ChosenMessages:
 
     def __init__(self, management: ArtemisQuestions) -> None:
         self._management = management
+        self._brought: tuple[Destination, frozenset[str]] | None = None
 
-    def holds_chosen(
-        self, queue: Destination, redelivery_ids: Collection[str], selector: str = ""
-    ) -> bool:
+    def holds_chosen(self, queue: Destination, redelivery_ids: Collection[str]) -> bool | None:
         """Return whether a queue holds a message of these ids that is not handed out.
+
+        None = the queue is paged, and the broker can't bring what it holds into its memory: only
+        reading the whole of it reaches the message.
+
+        Quirk (Artemis 2.44): a consumer with a selector gets nothing from behind what the broker
+        has in memory of a paged queue (`max-read-page-bytes`). Each operation on a message by its
+        number first brings the whole queue into memory; no message has the number 0.
+
+        Raises:
+            BrokerRefused: this user may not ask, or the broker does not answer.
+        """
+        if not self.holds(queue, of_redelivery_ids(redelivery_ids)):
+            return False
+        chosen = queue, frozenset(redelivery_ids)
+        paging, *counts = self._management.ask_all(
+            [
+                ManagementQuestion(f"address.{queue.address}", attribute="Paging"),
+                ManagementQuestion(f"address.{queue.address}", attribute="AddressSize"),
+                attribute_of_queue(queue, "PersistentSize"),
+                attribute_of_queue(queue, "MessageCount"),
+                ManagementQuestion("broker", attribute="AddressMemoryUsage"),
+                ManagementQuestion("broker", attribute="GlobalMaxSize"),
+            ]
+        )
+        # Why once: all that was there is in memory then, and another reader may have precedence.
+        if self._brought == chosen or not (paging.is_ok and paging.value):
+            return True
+        if not all(one.is_ok for one in counts):
+            return None
+        own, size, count, used, most = (int(one.value) for one in counts)
+        needed = size + count * _MESSAGE_BYTES
+        if used - min(own, needed) + needed > most * _SHARE_OF_MEMORY:
+            return None
+        self._brought = chosen
+        return self._management.ask(of_queue(queue, "retryMessage", 0)).is_ok or None
+
+    def holds(self, queue: Destination, selector: str) -> bool:
+        """Return whether a queue holds a message of a selector that is not handed out.
 
         Quirk (Artemis 2.44): `countMessages` with a filter looks at the first 200 messages only; a
         browse by page looks at all.
-
-        Args:
-            queue: that is asked about.
-            redelivery_ids: of the chosen messages.
-            selector: which of them count; "" = all.
 
         Raises:
             BrokerRefused: this user may not ask, or the broker does not answer.
@@ -444,7 +480,7 @@ class ChosenMessages:
             [
                 # Why: the broker requeues what is given back in another thread.
                 of_queue(queue, "flushExecutor"),
-                of_queue(queue, "browse", 1, 1, both(of_redelivery_ids(redelivery_ids), selector)),
+                of_queue(queue, "browse", 1, 1, selector),
                 about_queues(name=queue.name.rpartition("::")[2]),
             ]
         )

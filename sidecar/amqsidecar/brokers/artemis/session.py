@@ -328,9 +328,7 @@ class ArtemisSession:
     def holds_selected(self, queue: IntakeQueue) -> bool:
         """Return whether a queue holds a message of its selector that is not handed out."""
         try:
-            return ChosenMessages(self._management).holds_chosen(
-                queue.destination, (), queue.selector
-            )
+            return ChosenMessages(self._management).holds(queue.destination, queue.selector)
         except BrokerRefused:
             return False
 

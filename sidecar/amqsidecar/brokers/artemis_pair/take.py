@@ -91,7 +91,10 @@ class PairTake(PairIntake):
             if (background := wire.features.background) is not None:
                 background.while_committing(begin_next)
 
-    def holds_chosen(self, queue: Destination, redelivery_ids: Collection[str]) -> bool:
-        """Return whether a queue holds a message of these ids that is not handed out."""
-        found = [wire.features.choosing for wire in self.wires]
-        return any(one.holds_chosen(queue, redelivery_ids) for one in found if one is not None)
+    def holds_chosen(self, queue: Destination, redelivery_ids: Collection[str]) -> bool | None:
+        """Return whether a queue holds a message of these ids that is not handed out.
+
+        One wire is asked: the answer is the broker's.
+        """
+        choosing = self.wires[0].features.choosing
+        return None if choosing is None else choosing.holds_chosen(queue, redelivery_ids)

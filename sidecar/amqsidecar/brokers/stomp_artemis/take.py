@@ -11,6 +11,7 @@ from amqsidecar.brokers.artemis import queue_watch
 from amqsidecar.brokers.artemis.left_behind import StuckToken
 from amqsidecar.brokers.artemis.link_settings import ArtemisLinkSettings
 from amqsidecar.brokers.artemis.management import ChosenMessages, selected
+from amqsidecar.brokers.selectors import both, of_redelivery_ids
 from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection
 from amqsidecar.brokers.stomp_artemis.intake import StompArtemisIntake
 from amqsidecar.brokers.stomp_artemis.look import SLICE_S, StompArtemisLook
@@ -184,7 +185,7 @@ class StompArtemisTake(StompArtemisLook):
 
         None where other clients made it: those are found only while the whole queue is read.
         """
-        if self._chosen.holds_chosen(queue, redelivery_ids, MADE_BY_OTHERS):
+        if self._chosen.holds(queue, both(of_redelivery_ids(redelivery_ids), MADE_BY_OTHERS)):
             return None
         return self._chosen.holds_chosen(queue, redelivery_ids)
 
