@@ -6,6 +6,8 @@ It begins operations as a person does, so that they are seen, paused, cancelled 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
+import msgspec
+
 from amqsidecar.model.destination import parse_destination
 from amqsidecar.model.operation import Action, Operation, OperationPace, Selection
 from amqsidecar.model.schedule import RowFilter, RowState
@@ -43,19 +45,15 @@ def announced(operations: Iterable[Operation], now_ms: int) -> int:
 class Retention:
     """Announces operations on messages that have lain for too long."""
 
-    def __init__(
-        self, keeps: Mapping[str, EntryFinder[KeepRule]], *, notice_ms: int, final_suffix: str
-    ) -> None:
+    def __init__(self, keeps: Mapping[str, EntryFinder[KeepRule]], *, notice_ms: int) -> None:
         """Make it.
 
         Args:
             keeps: by option: `parked_keep`, `exhausted_keep`, `in_place_keep`.
             notice_ms: from an announcement to its begin, and from a cancelled one to the next.
-            final_suffix: ends the names of final queues.
         """
         self._keeps = keeps
         self._notice_ms = notice_ms
-        self._suffix = final_suffix
         self._refused: set[str] = set()
 
     def announce(self, schedule: Schedule, now_ms: int) -> list[tuple[int, str]]:
@@ -82,12 +80,8 @@ class Retention:
             keep = self._keep_of(option, rows)
             if keep is None or _place(rows) in known:
                 continue
-            selected = RowFilter(
-                state=rows.state,
-                destination=rows.destination,
-                lies_in=rows.lies_in,
-                received_before_ms=begin_at_ms - keep.days * DAY_MS,
-            )
+            before_ms = begin_at_ms - keep.days * DAY_MS
+            selected = msgspec.structs.replace(rows, received_before_ms=before_ms)
             if not (count := schedule.count_rows(selected)):
                 continue
             reason = f"redelivery.{option}: {keep}"
@@ -128,15 +122,14 @@ class Retention:
             if not one.is_in_queue and one.destination in lying:
                 # Why: no filter tells these from those that lie in a queue, which have their turn.
                 continue
-            is_final = not one.is_in_queue or one.queue.endswith(self._suffix)
-            yield (
-                "exhausted_keep" if is_final else "in_place_keep",
-                RowFilter(
-                    state=RowState.EXHAUSTED,
-                    destination=one.destination,
-                    lies_in=one.queue if one.is_in_queue else None,
-                ),
+            lying_in = one.queue if one.is_in_queue else None
+            rows = RowFilter(
+                state=RowState.EXHAUSTED, destination=one.destination, lies_in=lying_in
             )
+            found = msgspec.structs.replace(rows, source=lying_in)
+            # Why not both: no filter tells the exhausted messages of such a queue.
+            is_in_place = lying_in is not None and schedule.count_rows(found) > 0
+            yield ("in_place_keep", found) if is_in_place else ("exhausted_keep", rows)
 
 
 def _place(rows: RowFilter) -> tuple[object, ...]:

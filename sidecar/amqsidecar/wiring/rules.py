@@ -354,11 +354,7 @@ def load_retention(config: Config) -> Retention:
         if given := getattr(options, option):
             source = parse_source(config.origin(f"redelivery.{option}"))
             keeps[option] = EntryFinder(read_entries(given, source, _read_keep))
-    return Retention(
-        keeps,
-        notice_ms=options.retention_notice_h * 3_600_000,
-        final_suffix=options.final_suffix,
-    )
+    return Retention(keeps, notice_ms=options.retention_notice_h * 3_600_000)
 
 
 def _read_keep(entry: OptionReader) -> KeepRule:

@@ -46,12 +46,20 @@ def add(store: UnsyncedStore, *rows: TakenRow) -> None:
         tx.finish_cycle(cycle)
 
 
-def row(number: int, days: int, state: RowState, queue: str, final: str | None) -> TakenRow:
+def row(
+    number: int,
+    days: int,
+    state: RowState,
+    queue: str,
+    final: str | None,
+    source: str = "queue://DLQ",
+) -> TakenRow:
     return taken_row(
         number,
         state=state,
         destination=f"queue://{queue}",
         final_queue=final,
+        source=source,
         received_at_ms=NOW_MS - days * DAY_MS,
         is_final=state is RowState.EXHAUSTED,
         message=b"" if state is RowState.EXHAUSTED else b"body",
@@ -72,12 +80,14 @@ def test_what_lies_too_long_is_announced_once(store: UnsyncedStore, tmp_path: Pa
         row(5, 40, exhausted, "orders", "queue://DLQ"),
         row(6, 70, exhausted, "orders", "queue://DLQ"),
         row(7, 70, exhausted, "other", "queue://DLQ"),
+        row(8, 40, exhausted, "orders", "queue://orders.dead"),
+        row(9, 40, exhausted, "orders", "queue://x.exhausted", "queue://x.exhausted"),
     )
-    assert len(retention.announce(store, NOW_MS)) == 3
+    assert len(retention.announce(store, NOW_MS)) == 4
     assert retention.announce(store, NOW_MS + 60_000) == []
     found = {one.id: one for one in store.open_operations()}
     assert {one.actor for one in found.values()} == {ACTOR}
-    assert announced(found.values(), NOW_MS) == 3
+    assert announced(found.values(), NOW_MS) == 4
     assert announced(found.values(), NOW_MS + DAY_MS) == 0
     kinds = sorted(
         (str(one.action), one.selection.rows.destination, one.selection.rows.lies_in, one.target)
@@ -86,6 +96,7 @@ def test_what_lies_too_long_is_announced_once(store: UnsyncedStore, tmp_path: Pa
     assert kinds == [
         ("discard", "queue://orders", "queue://DLQ", None),
         ("discard", "queue://orders", "queue://DLQ.exhausted", None),
+        ("discard", "queue://orders", "queue://orders.dead", None),
         ("redirect", "queue://pay.card", None, "queue://archive"),
     ]
     [moved] = [one for one in found.values() if one.action is Action.REDIRECT]
