@@ -293,6 +293,25 @@ class Ledger(Protocol):
         """Return the latest note of each group, the latest first, at most `limit`."""
         ...
 
+    # Values of programs.
+
+    def read_value(self, name: str) -> bytes | None:
+        """Return the value that is kept under a name; None = there is none."""
+        ...
+
+    def swap_value(self, name: str, expected: bytes, body: bytes) -> bool:
+        """Store a value in place of the expected one, durably; one of several writers succeeds.
+
+        Args:
+            name: of the value.
+            expected: by `read_value`; empty = there is none.
+            body: the new value, not empty.
+
+        Returns:
+            False = there is another value by now.
+        """
+        ...
+
     # Services.
 
     def add_service_mark(self, mark: ServiceMark) -> None:

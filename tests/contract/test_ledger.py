@@ -1172,6 +1172,18 @@ def test_what_services_did_is_kept_the_latest_first(open_store: MakeStore) -> No
     assert reopened.latest_starts() == [again]
 
 
+def test_a_value_is_swapped_only_for_the_expected_one(open_store: MakeStore) -> None:
+    store = open_store()
+    assert store.read_value("a") is None
+    assert store.swap_value("a", b"", b"1")
+    assert not store.swap_value("a", b"", b"2")
+    assert not store.swap_value("a", b"2", b"3")
+    assert store.swap_value("a", b"1", b"2")
+    assert store.swap_value("b", b"", b"\x00\xff")
+    reopened = open_store()
+    assert [reopened.read_value(name) for name in ("a", "b", "c")] == [b"2", b"\x00\xff", None]
+
+
 def test_the_latest_service_marks_are_kept_and_old_ones_forgotten_but_for_the_last(
     store: Schedule,
 ) -> None:

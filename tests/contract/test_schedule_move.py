@@ -264,6 +264,8 @@ class History:
         self.store.add_observations([one])
 
     def mark(self) -> None:
+        value = str(self.now_ms).encode()
+        self.store.swap_value("webhook:a", self.store.read_value("webhook:a") or b"", value)
         self.store.add_service_mark(
             ServiceMark(
                 at_ms=self.now_ms, instance="i", kind=ServiceMarkKind.START, rules_digest="d"
@@ -307,6 +309,7 @@ def contents(store: AnyStore) -> dict[str, Any]:
         "originals": {one: store.originals(one) for one in ids},
         "observations": store.observations("queue://a", 0, FAR_MS),
         "notes": store.notes("queue://a", "a.Refused: order *"),
+        "value": store.read_value("webhook:a"),
         "marks": store.service_marks(100),
         "lag": store.outbox_lag(),
         "next": store.next_due_ms(),
@@ -344,7 +347,7 @@ def test_everything_moves_and_one_store_at_most_can_be_used(
     points = [
         ("copying", 1),
         ("copying", 7),
-        ("copying", 14),
+        ("copying", 15),
         *((one, 1) for one in MOVE_NAMES[1:]),
     ]
     for seed in range(at_length(60, otherwise=6)):

@@ -18,6 +18,8 @@ from amqsidecar.stores.packing import pack_struct, structs_of
 from amqsidecar.stores.rows import GROUPED_CHARACTERS, INDEXED_CHARACTERS, LAST_ID
 
 _MINUTE_MS = 60_000
+_FOLLOWED = "followed"
+"""Name of the value with the position of `Ledger.followed_until`."""
 
 decode_operation = msgspec.json.Decoder(Operation).decode
 _decode_observation = msgspec.json.Decoder(Observation).decode
@@ -50,6 +52,12 @@ class StoreDatabase(Protocol):
     def text(self, text: str, indexed_characters: int | None = None) -> str:
         """Return a text as the database stores it; cut where its index takes only so many."""
         ...
+
+
+def set_followed(database: StoreDatabase, position: str) -> None:
+    """Store up to where events were searched for members, in a transaction."""
+    values = {"name": _FOLLOWED, "expected": None, "body": position.encode()}
+    database.queue("swap_value", **values)
 
 
 def counts_of(rows: Iterable[Sequence[Any]]) -> list[FailureCount]:
@@ -136,8 +144,19 @@ class CommonLedger(CommonPart):
         return structs_of(Member, self._database.rows("due_members", **values))
 
     def followed_until(self) -> str | None:
-        found = self._database.rows("read_followed")
-        return found[0][0] if found else None
+        position = self.read_value(_FOLLOWED)
+        return None if position is None else position.decode()
+
+    # Values.
+
+    def read_value(self, name: str) -> bytes | None:
+        found = self._database.rows("read_value", name=name)
+        return bytes(found[0][0]) if found else None
+
+    def swap_value(self, name: str, expected: bytes, body: bytes) -> bool:
+        values = {"name": name, "expected": expected, "body": body}
+        with self._database.transaction():
+            return self._database.change("swap_value", **values) == 1
 
     # Observations of destinations.
 

@@ -42,6 +42,7 @@ TABLES: Final[Mapping[str, Sequence[str]]] = {
         "merged_into",
     ),
     "service_mark": ("id", "at_ms", "instance", "kind", "rules_digest"),
+    "kept_value": ("name", "body"),
 }
 """The columns of each table, in the order in which tables are copied."""
 

@@ -20,14 +20,15 @@ FROM operation_member INDEXED BY operation_member_due
 WHERE operation = :number AND {is_resent} AND resent_at_ms < :before_ms
 ORDER BY resent_at_ms, redelivery_id LIMIT :limit;
 
--- name: read_followed
--- Up to where events were searched for members.
-SELECT position FROM followed;
+-- name: read_value
+-- What is kept under a name.
+SELECT body FROM kept_value WHERE name = :name;
 
--- name: set_followed
--- Events were searched for members up to here.
-INSERT INTO followed (one, position) VALUES (true, :position)
-ON CONFLICT (one) DO UPDATE SET position = excluded.position;
+-- name: swap_value
+-- Another value under a name, if the expected one is there; NULL = whatever is there.
+INSERT INTO kept_value (name, body) VALUES (:name, :body)
+ON CONFLICT (name) DO UPDATE SET body = excluded.body
+WHERE coalesce(:expected, kept_value.body) = kept_value.body;
 
 -- name: forget_originals
 -- What was edited too long ago.

@@ -44,6 +44,8 @@ def _operation(row: tuple[Any, ...]) -> tuple[Any, ...]:
 _SOURCES: Final = {
     # Why: the numbers of those that the journal has come first; the move renumbers no other.
     "event_block": "event_block ORDER BY segment IS NULL, seq",
+    # Why without that one: positions of the stores differ.
+    "kept_value": "kept_value WHERE name <> 'followed'",
     "failure_group": "failure_group WHERE total > 0 GROUP BY destination, cause_group",
     "failure_count": "failure_count GROUP BY bucket_ms, kind, destination, cause_group, attempt",
 }
@@ -190,7 +192,7 @@ class PostgresMove:
     def receive(self, contents: Contents, other: str) -> None:
         database = self._database
         with self._alone():
-            for table in (*TABLES, "tally", "group_tally", "exhausted_tally", "followed"):
+            for table in (*TABLES, "tally", "group_tally", "exhausted_tally"):
                 database.run(f"DELETE FROM {table}")  # noqa: S608 - names of ours
             database.run("DELETE FROM shared_note")
             for table in TABLES:

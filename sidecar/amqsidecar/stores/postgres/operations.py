@@ -19,7 +19,7 @@ from amqsidecar.model.operation import Member, Operation, OperationState, Outcom
 from amqsidecar.model.overtaken import overtaken_rows
 from amqsidecar.model.row_changes import Change, RowChange
 from amqsidecar.model.schedule import RowFilter, RowView
-from amqsidecar.stores.ledger import CommonLedger, decode_operation
+from amqsidecar.stores.ledger import CommonLedger, decode_operation, set_followed
 from amqsidecar.stores.member_updates import new_outcomes, updated
 from amqsidecar.stores.packing import structs_of
 from amqsidecar.stores.postgres.database import PostgresDatabase, pg_text
@@ -137,7 +137,7 @@ class PostgresOperations(CommonLedger):
         with self._written():
             if updates:
                 self._apply(updates)
-            database.queue("set_followed", position=position)
+            set_followed(database, position)
 
     def _apply(self, updates: Sequence[MemberUpdate]) -> None:
         database = self._database

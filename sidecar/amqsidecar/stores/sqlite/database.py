@@ -19,7 +19,7 @@ from amqsidecar.stores.packing import storable
 from amqsidecar.stores.sqlite.reserve import Reserve
 
 APPLICATION_ID = 0x616D7173  # "amqs": distinguishes our files from those of other programs.
-SCHEMA_VERSION = 104
+SCHEMA_VERSION = 105
 QUERIES = read_queries(
     *map(read_sql, ("sqlite/queries.sql", "sqlite/ledger_queries.sql", "queries.sql"))
 )
@@ -45,6 +45,12 @@ _MIGRATIONS: Mapping[int, Sequence[str]] = {
     103: (
         "ALTER TABLE meta ADD COLUMN group_key BLOB NOT NULL DEFAULT x''",
         "UPDATE meta SET group_key = randomblob(16)",
+    ),
+    # Values that are kept by name; one is the position of what was followed.
+    104: (
+        "CREATE TABLE kept_value (name TEXT PRIMARY KEY, body BLOB NOT NULL) STRICT",
+        "INSERT INTO kept_value SELECT 'followed', CAST(position AS BLOB) FROM followed",
+        "DROP TABLE followed",
     ),
 }
 """Statements that make the next version of a file of this one. `schema.sql` makes the first, and a

@@ -28,7 +28,7 @@ from amqsidecar.model.failure import (
 from amqsidecar.model.operation import Member, Operation, OperationState, OutcomeKind
 from amqsidecar.model.row_changes import RowChange
 from amqsidecar.model.schedule import ExhaustedTally, GateTally, RowFilter, RowView
-from amqsidecar.stores.ledger import CommonLedger
+from amqsidecar.stores.ledger import CommonLedger, set_followed
 from amqsidecar.stores.member_updates import new_outcomes, updated
 from amqsidecar.stores.outbox import whole_blocks
 from amqsidecar.stores.packing import (
@@ -281,7 +281,7 @@ class SqliteLedger(CommonLedger):
                         resent[number] += member.resent_at_ms is None
                         came_back[number] += update.has_returned
             self._count_members(resent, came_back)
-            database.queue("set_followed", position=position)
+            set_followed(database, position)
 
     def settle_members(self, number: int, outcomes: Sequence[MemberOutcome]) -> None:
         """Write outcomes of members; durable together."""

@@ -9,7 +9,7 @@ from typing import Any, Final
 from amqsidecar.clock import SystemClock
 from amqsidecar.model.failure import FailureGroup, Failures
 from amqsidecar.model.operation import is_working
-from amqsidecar.stores.ledger import decode_operation
+from amqsidecar.stores.ledger import decode_operation, set_followed
 from amqsidecar.stores.moving import (
     FENCED,
     TABLES,
@@ -50,6 +50,8 @@ _SOURCES: Final = {
         SELECT id, size_bytes FROM redelivery UNION ALL SELECT id, size_bytes FROM discarded
     ) JOIN message USING (id)""",
     "event_block": "event_block ORDER BY seq",
+    # Why without that one: positions of the stores differ.
+    "kept_value": "kept_value WHERE name <> 'followed'",
     # Why not all: some only hold counts of events without a cause.
     "failure_group": "failure_group WHERE total > 0",
     "failure_count": "failure_count JOIN failure_group ON id = failure_group",
@@ -174,7 +176,7 @@ class SqliteMove:
     def receive(self, contents: Contents, other: str) -> None:
         database = self._database
         with database.transaction(), database.mapped("be written"):
-            for table in (*TABLES, "word", "group_tally", "exhausted_tally", "followed"):
+            for table in (*TABLES, "word", "group_tally", "exhausted_tally"):
                 database.run(f"DELETE FROM {table}")  # noqa: S608 - names of ours
             database.forget_texts()
             writer = _SqliteWriter(database)
@@ -280,7 +282,7 @@ class _SqliteWriter:
         meta = (head.group_key, name, uid, cycle, token_created, head.next_id)
         database.run(_WRITE_META, meta)
         position = f"{max(self._next_block - 1, 0)}/0"
-        database.queue("set_followed", position=position)
+        set_followed(database, position)
 
     def _add_messages(self, rows: list[tuple[Any, ...]]) -> None:
         for row_id, message in rows:
