@@ -8,13 +8,13 @@ from typing import Any, Final, Generic, NamedTuple
 import msgspec
 
 from amqsidecar.clock import Clock
-from amqsidecar.fleet.client import Client, RawAnswer, Unreachable
 from amqsidecar.fleet.sources import SIDECARS_MAX, FleetMember
 from amqsidecar.fleet.watch import Watch
 from amqsidecar.http.access import CSRF_HEADER
 from amqsidecar.http.answers import ProblemAnswer
 from amqsidecar.http.api.table import API_V1
 from amqsidecar.http.store_queries import AnswerT
+from amqsidecar.web_client import Client, RawAnswer, Unreachable
 
 LONG_S: Final = 5.0
 WAIT_S: Final = 0.25
@@ -213,7 +213,7 @@ def _understood(answer: RawAnswer, kind: type[AnswerT]) -> AnswerT:
     Raises:
         _Refused: it is a refusal, or can't be understood.
     """
-    status, body = answer
+    status, body, _ = answer
     try:
         if status not in (200, 201):
             raise _Refused(f"{status}: {msgspec.json.decode(body, type=ProblemAnswer).detail:.300}")

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from amqsidecar.fleet.client import Client, Unreachable
+from amqsidecar.web_client import Client, Unreachable
 
 SIDECARS_MAX: Final = 500
 """More are left out, and said to be."""

@@ -8,8 +8,8 @@ from typing import Any, Final
 import msgspec
 
 from amqsidecar.clock import Clock
-from amqsidecar.fleet.client import Client, Unreachable
 from amqsidecar.fleet.sources import FleetMember, FleetSources
+from amqsidecar.web_client import Client, Unreachable
 
 PROBE_S: Final = 2.0
 """Time limit of one look; a sidecar that takes longer is not asked anything else."""

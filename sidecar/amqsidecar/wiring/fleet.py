@@ -14,7 +14,6 @@ from amqsidecar.config.schema import Config
 from amqsidecar.config.sections.http import split_listen
 from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.fleet import api, pages
-from amqsidecar.fleet.client import Client
 from amqsidecar.fleet.desk import Desk
 from amqsidecar.fleet.gather import Gatherer, Person
 from amqsidecar.fleet.person import person_of
@@ -30,6 +29,7 @@ from amqsidecar.http.serving import HttpServer
 from amqsidecar.runtime.process import collect_seldom
 from amqsidecar.telemetry import audit
 from amqsidecar.telemetry.logs import configure_logs
+from amqsidecar.web_client import Client
 from amqsidecar.wiring.parts import access_settings, stopping
 
 log = structlog.get_logger("amqsidecar.wiring.app")

@@ -8,11 +8,11 @@ import msgspec
 
 from amqsidecar.clock import SystemClock
 from amqsidecar.fleet.answers import SaidGroup, SaidOverview, SaidStatus
-from amqsidecar.fleet.client import Client, RawAnswer, Unreachable
 from amqsidecar.fleet.desk import Desk, find_twins
 from amqsidecar.fleet.gather import PER_SIDECAR, Gatherer, Person, Said
 from amqsidecar.fleet.sources import FleetMember, FleetSources
 from amqsidecar.fleet.watch import MemberState, Watch
+from amqsidecar.web_client import Client, RawAnswer, Unreachable
 
 ANNA: Final = Person("anna", {"X-User": "anna"})
 BERT: Final = Person("bert", {"X-User": "bert"})

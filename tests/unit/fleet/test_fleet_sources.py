@@ -14,9 +14,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from amqsidecar.fleet.client import Client
 from amqsidecar.fleet.sources import SIDECARS_MAX, FleetMember, FleetSources, PodSource
 from amqsidecar.http.serving import HttpServer
+from amqsidecar.web_client import Client
 
 TLS: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 CLIENT: Final = Client(TLS, 10.0, 2**20)

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from amqsidecar.fleet.client import Client, RawAnswer, Unreachable
+from amqsidecar.web_client import Client, RawAnswer, Unreachable
 
 MAX_BYTES: Final = 1_000
 TLS: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -1,9 +1,11 @@
-"""One request to a sidecar, bounded in time and bytes; no redirect is followed."""
+"""One request over HTTP, bounded in time and bytes; no redirect is followed."""
 
 import asyncio
 import os
+import socket
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -21,17 +23,33 @@ class Unreachable(SidecarError):
 
 
 class RawAnswer(NamedTuple):
-    """An answer as it came."""
+    """An answer as it came, with its header `Retry-After`."""
 
     status: int
     body: bytes
+    retry_after: str = ""
 
 
 class Client:
     """Sends requests, each on a connection of its own."""
 
-    def __init__(self, tls: ssl.SSLContext, timeout_s: float, max_bytes: int) -> None:
-        """Set the bounds: of a whole request, from connecting to the last byte, and of a body."""
+    def __init__(
+        self,
+        tls: ssl.SSLContext,
+        timeout_s: float,
+        max_bytes: int,
+        *,
+        permits: Callable[[IPv4Address | IPv6Address], bool] | None = None,
+    ) -> None:
+        """Set the bounds.
+
+        Args:
+            tls: of `https`.
+            timeout_s: of a whole request, from the name's lookup to the last byte.
+            max_bytes: of a body.
+            permits: whether an address may be connected to; None = each may.
+        """
+        self._permits = permits
         self._tls = tls
         self._timeout_s = timeout_s
         self._max_bytes = max_bytes
@@ -63,19 +81,19 @@ class Client:
         port = parts.port or (443 if is_tls else 80)
         sent = {
             "Host": parts.netloc,
-            "User-Agent": f"amqsidecar-fleet/{__version__}",
+            "User-Agent": f"amqsidecar/{__version__}",
             "Connection": "close",
             **headers,
         }
         if body is not None:
-            sent |= {"Content-Type": "application/json", "Content-Length": str(len(body))}
+            sent = {"Content-Type": "application/json", **sent, "Content-Length": str(len(body))}
         target = f"{parts.path or '/'}{'?' if parts.query else ''}{parts.query}"
         method = "GET" if body is None else "POST"
         connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=_MAX_HEAD_BYTES)
         head = h11.Request(method=method, target=target, headers=[*sent.items()])
         data = [connection.send(head), connection.send(h11.Data(data=body or b""))]
         data.append(connection.send(h11.EndOfMessage()))
-        reader, writer = await asyncio.open_connection(parts.hostname, port, ssl=tls)
+        reader, writer = await self._open(parts.hostname or "", port, tls)
         try:
             writer.write(b"".join(one or b"" for one in data))
             return await self._read(connection, reader)
@@ -83,19 +101,40 @@ class Client:
             # Why not awaited: a hung sidecar does not end a TLS connection.
             writer.transport.abort()
 
+    async def _open(
+        self, host: str, port: int, tls: ssl.SSLContext | None
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        if self._permits is None:
+            return await asyncio.open_connection(host, port, ssl=tls)
+        # Why by address: a name that is looked up once more may lead elsewhere.
+        places = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        addresses = list(dict.fromkeys(str(place[0]) for *_, place in places))
+        problem: OSError = PermissionError(f"{host} has only addresses that are not allowed")
+        for address in addresses:
+            if self._permits(ip_address(address)):
+                try:
+                    return await asyncio.open_connection(
+                        address, port, ssl=tls, server_hostname=host if tls else None
+                    )
+                except OSError as error:
+                    problem = error
+        raise problem
+
     async def _read(self, connection: h11.Connection, reader: asyncio.StreamReader) -> RawAnswer:
         status, body = 0, bytearray()
+        retry_after = ""
         while True:
             event = connection.next_event()
             if event is h11.NEED_DATA:
                 connection.receive_data(await reader.read(_PIECE_BYTES))
             elif isinstance(event, h11.Response):
                 status = event.status_code
+                retry_after = dict(event.headers).get(b"retry-after", b"").decode("latin-1")
             elif isinstance(event, h11.Data):
                 body += event.data
                 if len(body) > self._max_bytes:
                     raise ValueError(f"the answer has more than {self._max_bytes:,} bytes")
             elif isinstance(event, h11.EndOfMessage):
-                return RawAnswer(status, bytes(body))
+                return RawAnswer(status, bytes(body), retry_after)
             elif not isinstance(event, h11.InformationalResponse):
                 raise ValueError("the connection ended before the answer did")
