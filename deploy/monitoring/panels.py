@@ -395,6 +395,15 @@ DASHBOARD = (
                     ("journal failed", grown("amqsidecar_journal_failures_total")),
                     ("clock set", grown("amqsidecar_clock_steps_total")),
                     ("ambiguous notes", grown("amqsidecar_cause_notes_ambiguous_total")),
+                    ("webhooks sent", grown("amqsidecar_webhook_attempts_total")),
+                    (
+                        "webhooks that wait",
+                        f"sum({of_schedules('amqsidecar_webhook_pending', 'subscription')})",
+                    ),
+                    (
+                        "webhooks dropped",
+                        f"sum({of_schedules('amqsidecar_webhook_dropped', 'subscription')})",
+                    ),
                     (
                         "log-ins crowded out",
                         f'sum(increase(amqsidecar_log_ins_total{{{PICKED},result="crowded"}}[1h]))',

@@ -27,6 +27,7 @@ from amqsidecar.config.sections.redelivery import (
     RedeliveryOptions,
 )
 from amqsidecar.config.sections.store import StoreOptions
+from amqsidecar.config.sections.webhooks import WebhookOptions
 from amqsidecar.config.store_url import BROKER_HELD
 
 
@@ -51,6 +52,7 @@ class Config(Section):
     listener: ListenerOptions = section(
         ListenerOptions, "`listen`, the proxy that saves messages that consumers give up."
     )
+    webhooks: WebhookOptions = section(WebhookOptions, "Messages to people and their programs.")
     fleet: FleetOptions = section(FleetOptions, "`fleet`, one console over many sidecars.")
 
     _origins: Mapping[str, str] = PrivateAttr(default_factory=dict)
@@ -62,6 +64,11 @@ class Config(Section):
                 "journal.path",
                 "needs a store that keeps events until they are written; store.url broker: has "
                 "none: leave this empty, or use another store",
+            )
+        if self.store.url == BROKER_HELD and self.webhooks.subscriptions:
+            yield (
+                "webhooks.subscriptions",
+                "need a store; with store.url broker: leave this empty, or use another store",
             )
         if self.store.url == BROKER_HELD and self.policy.gates:
             yield (

@@ -31,6 +31,12 @@ JOURNAL_NAMES = (
 )
 """The same beside the cycle, in the thread that writes the journal."""
 
+WEBHOOK_NAMES = (
+    "notice_kept",  # the outbox has the notice, it was not sent
+    "notice_sent",  # the receiver answered, the outbox doesn't know
+)
+"""The same in the thread that sends notices."""
+
 MOVE_NAMES = (
     "copying",  # the target's transaction has all, and is not durable
     "copied",  # the target has a copy under a fence, the source has none

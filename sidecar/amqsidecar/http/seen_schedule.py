@@ -50,6 +50,7 @@ from amqsidecar.operations.explain import Explainer
 from amqsidecar.operations.preview import AskGate, OpenGate
 from amqsidecar.schedule import Schedule
 from amqsidecar.store import ENOUGH_ROOM, ReportProgress, Room, unwatched
+from amqsidecar.webhooks.outbox import PREFIX, seen_outbox
 
 DUE_MAX: Final = 5_000
 """Messages that are counted by due time; the others count as due later."""
@@ -304,6 +305,11 @@ class _SeenSchedule:
             return False
         check_right(self._rights, Right.EDIT, row.destination)
         return self._store.replace_message(row_id, expected, message, event, actor)
+
+    def read_value(self, name: str) -> bytes | None:
+        """See `Ledger`; of the outbox of a webhook what is about destinations that are seen."""
+        body = self._store.read_value(name) if name.startswith(PREFIX) else None
+        return seen_outbox(body, self._sees) if body else None
 
     # Notes.
 

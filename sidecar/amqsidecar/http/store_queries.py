@@ -95,6 +95,7 @@ class Tools(msgspec.Struct, frozen=True, kw_only=True):
         reports: folder of the jobs' reports.
         audit: file of the audit.
         links: to log systems, by name; see `log_links`.
+        webhooks: subscriptions by name, each with what it is about.
         sidecar_status: returns the sidecar's own status.
         lateness: as in `ProcessCounts`.
     """
@@ -107,6 +108,7 @@ class Tools(msgspec.Struct, frozen=True, kw_only=True):
     reports: Path | None = None
     audit: Path | None = None
     links: Mapping[str, str] = msgspec.field(default_factory=dict)
+    webhooks: Mapping[str, str] = msgspec.field(default_factory=dict)
     sidecar_status: Callable[[], SidecarStatus] | None = None
     lateness: Callable[[], list[tuple[float | None, int]]] | None = None
 
@@ -172,6 +174,7 @@ class StoreQueries:
             gate=None if tools.gate is None else partial(seen_gate, tools.gate, rights),
             reports=None,
             audit=None,
+            webhooks=dict.fromkeys(tools.webhooks, ""),
             sidecar_status=None,
             lateness=None,
         )

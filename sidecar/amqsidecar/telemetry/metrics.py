@@ -168,6 +168,19 @@ class Metrics:
             self._values["amqsidecar_takeovers_total"][()] += settled
             self._values["amqsidecar_abandoned_instances"][()] = float(left)
 
+    def webhook_sent(self, subscription: str, *, is_delivered: bool) -> None:
+        """Count an attempt to send a notice."""
+        key = subscription, "delivered" if is_delivered else "failed"
+        totals = self._values["amqsidecar_webhook_attempts_total"]
+        with self._lock:
+            totals[key] = totals.get(key, 0.0) + 1
+
+    def set_webhook(self, subscription: str, pending: int, dropped: int) -> None:
+        """Set how many notices wait, and how many were dropped since the outbox began."""
+        with self._lock:
+            self._values["amqsidecar_webhook_pending"][subscription,] = float(pending)
+            self._values["amqsidecar_webhook_dropped"][subscription,] = float(dropped)
+
     def ambiguous_note(self) -> None:
         """Count a death with a note that may be about another copy of the message."""
         with self._lock:

@@ -46,7 +46,12 @@ def crash_point_of(environ: Mapping[str, str]) -> CrashPoint:
     name, _, when = wish.partition(":")
     count, _, how = when.partition(":")
     crash = _CRASHES.get(how)
-    names = (*crash_points.ALL_NAMES, *crash_points.JOURNAL_NAMES, *crash_points.MOVE_NAMES)
+    names = (
+        *crash_points.ALL_NAMES,
+        *crash_points.JOURNAL_NAMES,
+        *crash_points.WEBHOOK_NAMES,
+        *crash_points.MOVE_NAMES,
+    )
     if name not in names or not count.isdigit() or crash is None:
         known = ", ".join(names)
         expected = f"expected one of {known} and a count, such as stored:3 or stored:3:SIGSTOP"

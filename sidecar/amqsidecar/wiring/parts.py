@@ -208,6 +208,7 @@ class ProcessParts:
                 reports=config.http.reports,
                 audit=None if config.log.audit in (STDERR, STDOUT) else Path(config.log.audit),
                 links=config.http.links,
+                webhooks={name: one.about for name, one in config.webhooks.subscriptions.items()},
                 sidecar_status=lambda: sidecar_status(self.health, self.metrics),
                 lateness=lambda: self.metrics.counts().lateness,
             ),

@@ -203,7 +203,8 @@ def _beside(
         wake=service.wake,
         metrics=parts.metrics,
     )
-    with _takeover(parts, mode), operating.worker, journaling, _watching(parts, mode, instance):
+    watching = _watching(parts, mode, instance)
+    with _takeover(parts, mode), operating.worker, journaling, watching, _reporting(parts):
         _housekeeping(parts, instance, mode.death_groups, retention).plan(service.service_clock)
         service.service_clock.every(LOOK_S, "mode", partial(parts.mode.follow, service.renew))
         service.service_clock.every(
@@ -252,7 +253,8 @@ def run_observing(config: Config) -> None:
             attempts=parts.attempts,
             health=parts.health,
         )
-        with parts.serving(parts.open_schedule) as address, stopping(observer.stop):
+        serving, reporting = parts.serving(parts.open_schedule), _reporting(parts)
+        with serving as address, stopping(observer.stop), reporting:
             _housekeeping(parts, instance, death_groups, None).plan(observer.service_clock)
             log.info("started", version=__version__, http=address, mode="observe")
             observer.run()
@@ -273,6 +275,15 @@ def _takeover(parts: ProcessParts, mode: StoredMode) -> AbstractContextManager[N
         every_s=config.store.lease_s / 2,
         report=parts.metrics.took_over,
     ).worker
+
+
+def _reporting(parts: ProcessParts) -> AbstractContextManager[None]:
+    """Report to people while the block runs, where it is wanted."""
+    if not parts.config.webhooks.subscriptions:
+        return nullcontext()
+    from amqsidecar.wiring.webhooks import reporting  # noqa: PLC0415 - only where it is wanted
+
+    return reporting(parts)
 
 
 def _is_on_volume_of(journal: str, store: Path | None) -> bool:

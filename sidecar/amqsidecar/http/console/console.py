@@ -36,6 +36,7 @@ NAVIGATION: Final = (
 
 REPORTS: Final = ("/reports", "Reports")
 AUDIT: Final = ("/audit", "Audit")
+WEBHOOKS: Final = ("/webhooks", "Webhooks")
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -159,10 +160,12 @@ class Console(PageFrame):
         self.queries = queries
         tools = queries.tools(_PROGRAM)
         self.has_reports, self.has_audit = tools.reports is not None, tools.audit is not None
+        self.has_webhooks = bool(tools.webhooks)
+        more = ((REPORTS, self.has_reports), (AUDIT, self.has_audit), (WEBHOOKS, self.has_webhooks))
         super().__init__(
             queries.clock,
             queries.masking,
-            (*NAVIGATION, *[REPORTS] * self.has_reports, *[AUDIT] * self.has_audit),
+            (*NAVIGATION, *(page for page, is_there in more if is_there)),
             links=tools.links,
             tell_status=tools.sidecar_status,
         )

@@ -19,6 +19,7 @@ from amqsidecar.http.console import (
     operation_pages,
     policy_pages,
     report_pages,
+    webhook_pages,
 )
 from amqsidecar.http.console.advice import known_of, next_steps, useless_actions
 from amqsidecar.http.console.common import CommonValue, read_common
@@ -100,6 +101,7 @@ def routes(console: Console) -> list[BaseRoute]:
         *policy_pages.routes(console),
         *report_pages.routes(console),
         *audit_pages.routes(console),
+        *webhook_pages.routes(console),
         message_pages.short_route(console),
     ]
 

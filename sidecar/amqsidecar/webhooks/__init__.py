@@ -1,0 +1,1 @@
+"""Messages to people and their programs: what needs them, sent over HTTPS out of an outbox."""

@@ -1,0 +1,176 @@
+"""What is reported, when, and what stays in the outbox until it is delivered."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from amqsidecar.webhooks import outbox as outboxes
+from amqsidecar.webhooks.outbox import (
+    FIRST_PAUSE_MS,
+    GIVE_UP_MS,
+    LONGEST_PAUSE_MS,
+    Kind,
+    Matter,
+    NoticePace,
+    Phase,
+    WebhookOutbox,
+    add_test,
+    collect,
+    due_notice,
+    pack_outbox,
+    read_outbox,
+    seen_outbox,
+    settle,
+)
+
+PACE = NoticePace(gather_ms=10, update_ms=100)
+
+
+def new_cause(count: int = 1, group: str = "a.B: x", **fields: Any) -> Matter:
+    matter = {"kind": Kind.NEW_CAUSE, "destination": "queue://a", "cause_group": group}
+    return Matter(**(matter | {"count": count} | fields))
+
+
+class Reports:
+    """An outbox whose notices are delivered at once."""
+
+    def __init__(self) -> None:
+        self.outbox = WebhookOutbox(stream="s", begun_ms=0, has_looked=True)
+        self.groups: dict[str, str] = {}
+
+    def look(self, at_ms: int, *matters: Matter, kind: Kind | None = None) -> list[tuple[Any, ...]]:
+        """Return phase, count and more of each notice."""
+        found: Mapping[Kind, Sequence[Matter]] = {kind or matters[0].kind: matters}
+        # Why packed: what the store does not keep must not decide.
+        self.outbox = read_outbox(pack_outbox(self.outbox), 0)
+        collect(self.outbox, found, lambda _, one: self.groups.get(one, one), at_ms, PACE)
+        notices = []
+        while (notice := due_notice(self.outbox, at_ms)) is not None:
+            notices.append((notice.phase, notice.matter.count, notice.more))
+            settle(self.outbox, notice.id, "", at_ms)
+        return notices
+
+
+@pytest.fixture
+def reports() -> Reports:
+    return Reports()
+
+
+def test_a_matter_gathers_then_each_update_has_what_is_new(reports: Reports) -> None:
+    assert reports.look(0, new_cause(1)) == []
+    assert reports.look(9, new_cause(900)) == []
+    assert reports.look(10, new_cause(1_000)) == [(Phase.BEGUN, 1_000, 1_000)]
+    assert reports.look(109, new_cause(9_000)) == []
+    assert reports.look(110, new_cause(10_000)) == [(Phase.UPDATED, 10_000, 9_000)]
+    assert reports.look(999, new_cause(10_000)) == []
+
+
+def test_what_was_there_at_the_first_look_is_not_reported_as_exhausted(reports: Reports) -> None:
+    reports.outbox.has_looked = False
+    assert reports.look(0, new_cause(5, kind=Kind.EXHAUSTED)) == []
+    assert reports.look(50, new_cause(5, kind=Kind.EXHAUSTED)) == []
+    found = reports.look(
+        60, new_cause(7, kind=Kind.EXHAUSTED), new_cause(1, "b", kind=Kind.EXHAUSTED)
+    )
+    assert found == [(Phase.UPDATED, 7, 2)]
+    assert reports.look(70, new_cause(1, "b", kind=Kind.EXHAUSTED))[-1] == (Phase.BEGUN, 1, 1)
+
+
+def test_fewer_exhausted_then_more_are_new_again_and_none_is_the_end(reports: Reports) -> None:
+    reports.look(0, new_cause(5, kind=Kind.EXHAUSTED))
+    reports.look(10, new_cause(5, kind=Kind.EXHAUSTED))
+    assert reports.look(200, new_cause(2, kind=Kind.EXHAUSTED)) == []
+    assert reports.look(201, new_cause(3, kind=Kind.EXHAUSTED)) == [(Phase.UPDATED, 3, 1)]
+    assert reports.look(202, kind=Kind.EXHAUSTED) == [(Phase.ENDED, 0, 0)]
+    assert reports.outbox.known == {}
+
+
+def test_a_cause_that_is_no_longer_new_has_no_end(reports: Reports) -> None:
+    reports.look(0, new_cause())
+    reports.look(10, new_cause())
+    assert reports.look(20, kind=Kind.NEW_CAUSE) == []
+    assert reports.outbox.known == {}
+
+
+def test_groups_that_became_one_are_not_reported_again(reports: Reports) -> None:
+    reports.look(0, new_cause(2, "a: x"), new_cause(3, "a: y"))
+    reports.look(10, new_cause(2, "a: x"), new_cause(3, "a: y"))
+    reports.groups = {"a: x": "a: *", "a: y": "a: *"}
+    assert reports.look(20, new_cause(5, "a: *")) == []
+    assert reports.look(200, new_cause(6, "a: *")) == [(Phase.UPDATED, 6, 1)]
+
+
+def test_while_it_is_quiet_nothing_is_said_and_only_what_was_said_ends(reports: Reports) -> None:
+    quiet = new_cause(5, is_quiet=True, kind=Kind.NOT_RECOVERING)
+    over = new_cause(5, is_over=True, kind=Kind.NOT_RECOVERING)
+    loud = new_cause(5, kind=Kind.NOT_RECOVERING)
+    assert reports.look(0, quiet) == reports.look(0, over) == []
+    assert reports.outbox.known == {}
+    reports.look(0, loud)
+    assert reports.look(5, quiet) == []
+    assert reports.outbox.known == {}
+    reports.look(6, loud)
+    assert reports.look(16, loud) == [(Phase.BEGUN, 5, 5)]
+    assert reports.look(500, quiet) == reports.look(500, loud) == []
+    assert reports.look(501, over) == [(Phase.ENDED, 0, 0)]
+
+
+def test_what_finds_no_room_is_reported_later_and_too_many_matters_are_counted(
+    reports: Reports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outboxes, "PENDING_MAX", 2)
+    monkeypatch.setattr(outboxes, "KNOWN_MAX", 4)
+    matters = [new_cause(1, f"a: {one}") for one in "uvwxyz"]
+    for _ in range(3):
+        reports.look(0, *matters)
+    assert (len(reports.outbox.known), reports.outbox.dropped) == (4, 2)
+    assert len(reports.look(10, *matters)) == 2
+    assert len(reports.look(11, *matters)) == 2
+    assert reports.look(12, *matters) == []
+
+
+def test_a_notice_stays_until_it_is_delivered_and_pauses_grow(reports: Reports) -> None:
+    outbox = reports.outbox
+    add_test(outbox, "console:ann", 0)
+    notice = due_notice(outbox, 0)
+    assert notice is not None
+    settle(outbox, notice.id, "503", 0)
+    assert due_notice(outbox, FIRST_PAUSE_MS - 1) is None
+    assert (again := due_notice(outbox, FIRST_PAUSE_MS)) is not None
+    assert again.id == notice.id
+    settle(outbox, notice.id, "503", FIRST_PAUSE_MS, 60_000)
+    assert due_notice(outbox, FIRST_PAUSE_MS + 59_999) is None
+    settle(outbox, notice.id, "503", 70_000, 10**9)
+    assert due_notice(outbox, 70_000 + LONGEST_PAUSE_MS) is not None
+    assert [(one.problem, one.notice.attempts) for one in outbox.log] == [("503", 3)]
+    assert settle(outbox, notice.id, "503", GIVE_UP_MS - 1) is None
+    assert settle(outbox, notice.id, "503", GIVE_UP_MS) is not None
+    assert (outbox.pending, outbox.dropped) == ([], 1)
+
+
+def test_a_notice_is_not_changed_while_it_waits(reports: Reports) -> None:
+    outbox = reports.outbox
+    for at_ms, count in ((0, 1), (10, 1), (500, 7)):
+        collect(outbox, {Kind.NEW_CAUSE: [new_cause(count)]}, lambda _, one: one, at_ms, PACE)
+    assert [one.matter.count for one in outbox.pending] == [1]
+    settle(outbox, outbox.pending[0].id, "", 500)
+    collect(outbox, {Kind.NEW_CAUSE: [new_cause(7)]}, lambda _, one: one, 500, PACE)
+    assert [(one.matter.count, one.more) for one in outbox.pending] == [(7, 6)]
+
+
+def test_who_sees_one_destination_sees_nothing_of_the_others(reports: Reports) -> None:
+    outbox = reports.outbox
+    for name in ("queue://a", "queue://b"):
+        for at_ms in (0, 10):
+            matter = new_cause(1, f"of {name}", destination=name, kind=Kind.OPERATION)
+            collect(outbox, {Kind.OPERATION: [matter]}, lambda _, one: one, at_ms, PACE)
+    add_test(outbox, "ann", 0)
+    for one in outbox.pending[:2]:
+        settle(outbox, one.id, "503", 0)
+    outbox.dropped = 3
+    seen = seen_outbox(pack_outbox(outbox), lambda destination: destination == "queue://a")
+    assert b"queue://b" not in seen
+    assert b"ann" not in seen
+    found = read_outbox(seen, 0)
+    assert [len(found.log), len(found.pending), len(found.known), found.dropped] == [1, 1, 0, 0]
