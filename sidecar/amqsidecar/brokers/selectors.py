@@ -2,7 +2,8 @@
 
 from collections.abc import Collection
 
-from amqsidecar.model.provenance import BY_MESSAGE_ID, BY_NUMBER
+from amqsidecar.engine.manual import ORIGINS
+from amqsidecar.model.provenance import BY_AGAIN, BY_MESSAGE_ID, BY_NUMBER
 from amqsidecar.model.sidecar_names import PROPERTY_REDELIVERY_ID
 
 
@@ -35,6 +36,10 @@ def of_redelivery_ids(redelivery_ids: Collection[str]) -> str:
         number, _, created_ms = one.removeprefix(BY_NUMBER).partition("-")
         if one.startswith(BY_NUMBER):
             found.append(f"(_AMQ_ORIG_MESSAGE_ID = {number} AND AMQTimestamp = {created_ms})")
+        if one.startswith(BY_AGAIN):
+            address, _, name = one.removeprefix(BY_AGAIN).partition("\n")
+            origins = (f"{key} = {quoted(address)}" for key in ORIGINS)
+            found.append(f"(AMQUserID = {quoted(name)} AND ({' OR '.join(origins)}))")
     return " OR ".join(found)
 
 

@@ -28,7 +28,7 @@ _NOT_LISTED: Final = (
     f"a pattern of {PATTERNS_OPTION} may match some of its queues, and this wire does not list "
     "queues: use openwire://, or name each dead-letter queue in intake.queues"
 )
-_ORIGINS: Final = ("_AMQ_ORIG_ADDRESS", '"m.x-opt-ORIG-ADDRESS"')
+ORIGINS: Final = ("_AMQ_ORIG_ADDRESS", '"m.x-opt-ORIG-ADDRESS"')
 """Where Artemis writes the origin on a dead letter: of Core and of AMQP clients."""
 
 
@@ -162,7 +162,7 @@ def selector_without(patterns: Sequence[Destination]) -> str:
     return " AND ".join(
         f"({name} IS NULL OR NOT ({_matching(name, pattern.name)}))"
         for pattern in patterns
-        for name in _ORIGINS
+        for name in ORIGINS
     )
 
 

@@ -40,10 +40,13 @@ class FinalQueues:
 
     Attributes:
         arrivals: how many messages came out of them.
+        died_again: redelivery ids of rows by queue and message id, whose messages may have died
+            once more in that queue: each such death gives another number, and destroys the origin.
     """
 
     def __init__(self) -> None:
         self.arrivals = 0
+        self.died_again: dict[tuple[str, str], str] = {}
         self._names: frozenset[str] = frozenset()
 
     def replace(self, queues: Iterable[Destination]) -> None:
@@ -118,9 +121,18 @@ class RecallJudge:
             if (in_place is None or self._finals.covers(one.source) or str(one.source) in in_place)
             and (redelivery_id := lying_id(one.provenance))
         }
+        ids.update(filter(None, map(self._id_before, deliveries)))
         for row in self._store.lying(ids) if ids else ():
             self._known.setdefault((row.redelivery_id, row.goes_to), []).append(row)
         return deliveries
+
+    def _id_before(self, delivery: Delivery) -> str:
+        """Return the id of a row whose message died once more where it lies; "" = none."""
+        found, source = delivery.provenance, delivery.source
+        # Why none: no origin is known of what died in a dead-letter queue.
+        if found.origin is not None and found.origin.address != source.address:
+            return ""
+        return self._finals.died_again.get((str(source), found.message_id or ""), "")
 
     def judge(
         self, delivery: Delivery, uid: str, row_id: int, now_ms: int, *, is_backlog: bool
@@ -135,7 +147,10 @@ class RecallJudge:
         if not is_final and not self._known:
             return self._judge.judge(delivery, uid, row_id, now_ms, is_backlog=is_backlog)
         redelivery_id = lying_id(delivery.provenance)
-        rows = self._known.get((redelivery_id, str(delivery.source)))
+        source = str(delivery.source)
+        rows = self._known.get((redelivery_id, source))
+        if is_final and not rows:
+            rows = self._known.get((self._id_before(delivery), source))
         if not is_final and not (rows and rows[0].recall in WANTED):
             known = rows.pop(0) if rows else None
             if known is not None:

@@ -55,6 +55,8 @@ LONGEST_REDELIVERY_ID: Final = 256
 BY_NUMBER: Final = "in-place-number:"
 BY_MESSAGE_ID: Final = "in-place:"
 """Begin the redelivery ids of messages that never left their dead-letter queue; see `lying_id`."""
+BY_AGAIN: Final = "in-place-again:"
+"""Begins the texts of `again_id`."""
 
 
 def lying_id(provenance: Provenance) -> str:
@@ -71,6 +73,14 @@ def lying_id(provenance: Provenance) -> str:
     # Why printable: every store and every selector has to keep it as it is.
     is_kept = found and len(found) <= LONGEST_REDELIVERY_ID and found.isprintable()
     return found if found and is_kept else ""
+
+
+def again_id(address: str, message_id: str) -> str:
+    """Return what stands for the redelivery id of a message that died where it lay (Artemis).
+
+    Such a death gives it another number, and the address of its queue as its origin.
+    """
+    return f"{BY_AGAIN}{address}\n{message_id}"
 
 
 def kept_cause(text: str | None) -> str | None:

@@ -20,6 +20,7 @@ from amqsidecar.errors import BrokerRefused
 from amqsidecar.model import row_changes
 from amqsidecar.model.destination import Destination, parse_destination
 from amqsidecar.model.operation import Operation, OperationState, undoer, undoing
+from amqsidecar.model.provenance import BY_NUMBER, again_id
 from amqsidecar.model.schedule import WANTED, Recall, RowFilter, RowView
 from amqsidecar.runtime.final_queues import forget_gone
 from amqsidecar.schedule import Schedule
@@ -156,7 +157,7 @@ class Recalling:
             queue = reading.destination
             self._reading[str(queue)] = IntakeQueue(queue, is_final=True)
             log.warning("final_queue_read_whole", queue=str(queue), meaning=_READ_WHOLE)
-        if holds is not False:
+        if holds is not False or self._looks_for_others(reading, rows):
             self._suspects = frozenset()
             return
         ids = frozenset(
@@ -166,7 +167,28 @@ class Recalling:
         )
         self._suspects, before = ids, self._suspects
         if gone := tuple(sorted(ids & before)):
+            for row in rows:
+                self._finals.died_again.pop((row.goes_to, row.message_id or ""), None)
             forget_gone(self._store, str(reading.destination), gone, self._clock.now_ms())
+
+    def _looks_for_others(self, reading: IntakeQueue, rows: Sequence[RowView]) -> bool:
+        """Look for messages that died once more, by message id; return whether that began."""
+        queue, died = str(reading.destination), self._finals.died_again
+        chosen = [row for row in rows if row.redelivery_id in reading.redelivery_ids]
+        new = {
+            place: row.redelivery_id
+            for row in chosen[: CHOSEN_AT_ONCE // 2]
+            if row.redelivery_id.startswith(BY_NUMBER)
+            and row.message_id
+            and (place := (queue, row.message_id)) not in died
+        }
+        if not new:
+            return False
+        died.update(new)
+        address = reading.destination.address
+        ids = *new.values(), *(again_id(address, message_id) for _, message_id in new)
+        self._reading[queue] = IntakeQueue(reading.destination, is_final=True, redelivery_ids=ids)
+        return True
 
     def _holds(self, reading: IntakeQueue) -> bool | None:
         """Return whether a queue may hold what is to be taken back.

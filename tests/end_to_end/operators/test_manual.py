@@ -290,3 +290,29 @@ def test_two_sidecars_on_one_schedule_give_each_message_one_row(
         manual.wait_until(COUNT - len(chosen))
         assert len(manual.lying()) == COUNT - len(chosen)
         assert manual.killer.consume(manual.orders, wait_ms=300) == []
+
+
+def test_an_order_outlives_another_death_where_the_message_lies(
+    tmp_path: Path, unique: str
+) -> None:
+    """That gives it another number and destroys its origin; a kill of the sidecar counts, too."""
+    with ArtemisBroker() as broker:
+        site = Manual(broker, "artemis", tmp_path, unique)
+        with site.sidecar:
+            site.kill(8)
+            before = [one.test_id for one in site.lying()]
+            site.sidecar.start()
+            site.wait_until(8)
+            assert site.sidecar.stop() == 0
+            chosen = [str(row["id"]) for row in site.rows()[::3]]
+            site.sidecar.run_command("retry", *chosen, "--yes")
+            with site.killer.start_flaky_consumer(site.dead, failures=-1, how="reject") as consumer:
+                consumer.wait_for(lambda seen: {one.id for one in seen} >= {*before})
+            eventually(lambda: len(site.lying()) == len(before), what="all have died again")
+            site.sidecar.start()
+            lives = [
+                one.test_id for _ in chosen for one in site.killer.consume(site.orders, count=1)
+            ]
+            assert sorted(lives) == sorted(before[::3])
+            site.wait_until(5)
+            assert site.killer.consume(site.orders, wait_ms=300) == []
