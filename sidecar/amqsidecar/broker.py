@@ -150,7 +150,7 @@ class TakesChosen(Protocol):
     """
 
     def holds_chosen(self, queue: Destination, redelivery_ids: Collection[str]) -> bool | None:
-        """Return whether a queue may hold a message of these ids that no consumer has in hand.
+        """Return whether a queue may hold a message of these ids that has not come.
 
         None = only reading the whole queue shows it, because the choice does not reach its end.
 

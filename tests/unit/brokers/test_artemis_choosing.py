@@ -42,3 +42,38 @@ def test_a_question_without_an_answer_does_not_say_that_messages_are_gone(
 
 def test_a_queue_that_is_gone_holds_nothing() -> None:
     assert not ChosenMessages(Unanswered([])).holds_chosen(queue("DLQ.exhausted"), ["r-1"])
+
+
+class InHand(ArtemisQuestions):
+    """A management of a queue whose messages are all handed out, and of which it shows some."""
+
+    def __init__(self, count: int, shown: Sequence[dict[str, object]]) -> None:
+        row = {"name": "DLQ", "address": "DLQ", "deliveringCount": str(count)}
+        self.answers = {
+            "browse": {},
+            "listQueues": json.dumps({"data": [row]}),
+            "listDeliveringMessagesAsJSON": json.dumps([{"elements": shown}]),
+        }
+
+    def ask_batch(self, questions: Sequence[ManagementQuestion]) -> list[ManagementAnswer]:
+        return [ManagementAnswer(self.answers.get(one.operation), is_ok=True) for one in questions]
+
+
+@pytest.mark.parametrize(
+    ("chosen", "count", "may"),
+    [
+        ("r-1", 2, True),
+        ("in-place-number:7-1000", 2, True),
+        ("in-place-number:7-1001", 2, False),
+        ("r-2", 2, False),
+        ("r-2", 3, True),
+        ("r-2", 0, False),
+        ("in-place:ID:1", 2, True),
+    ],
+)
+def test_what_somebody_may_have_in_hand_is_not_gone(chosen: str, count: int, *, may: bool) -> None:
+    shown: list[dict[str, object]] = [
+        {"amqsidecarRedeliveryId": "r-1", "timestamp": 5},
+        {"_AMQ_ORIG_MESSAGE_ID": 7, "timestamp": 1000},
+    ]
+    assert ChosenMessages(InHand(count, shown)).holds_chosen(queue("DLQ"), [chosen]) is may

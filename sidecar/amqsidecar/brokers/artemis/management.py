@@ -17,6 +17,8 @@ from amqsidecar.broker import IntakeQueue
 from amqsidecar.brokers.selectors import of_redelivery_ids
 from amqsidecar.errors import BrokerRefused, DiscoveryRefused, StoreUnavailable
 from amqsidecar.model.destination import Destination
+from amqsidecar.model.provenance import BY_AGAIN, BY_MESSAGE_ID, BY_NUMBER
+from amqsidecar.model.sidecar_names import PROPERTY_REDELIVERY_ID
 
 ADDRESS = "activemq.management"
 ANSWER_S: Final = 15.0
@@ -430,7 +432,9 @@ class ChosenMessages:
         self._brought: tuple[Destination, frozenset[str]] | None = None
 
     def holds_chosen(self, queue: Destination, redelivery_ids: Collection[str]) -> bool | None:
-        """Return whether a queue holds a message of these ids that is not handed out.
+        """Return whether a queue may hold a message of these ids that has not come.
+
+        It may while others have it in hand, or a transaction that the broker doesn't show.
 
         None = the queue is paged, and the broker can't bring what it holds into its memory: only
         reading the whole of it reaches the message.
@@ -443,7 +447,7 @@ class ChosenMessages:
             BrokerRefused: this user may not ask, or the broker does not answer.
         """
         if not self.holds(queue, of_redelivery_ids(redelivery_ids)):
-            return False
+            return self._are_in_hand(queue, redelivery_ids)
         chosen = queue, frozenset(redelivery_ids)
         paging, *counts = self._management.ask_all(
             [
@@ -466,6 +470,25 @@ class ChosenMessages:
             return None
         self._brought = chosen
         return self._management.ask(of_queue(queue, "retryMessage", 0)).is_ok or None
+
+    def _are_in_hand(self, queue: Destination, redelivery_ids: Collection[str]) -> bool:
+        rows = self._management.queues(name=queue.name.rpartition("::")[2])
+        if not (count := sum(one.delivering_count for one in rows)):
+            return False
+        answer = self._management.ask(of_queue(queue, "listDeliveringMessagesAsJSON"))
+        consumers = json.loads(answer.value) if answer.is_ok else []
+        shown = [one for consumer in consumers for one in consumer.get("elements", ())]
+        if len(shown) < count:
+            return True
+        names = {one.get(PROPERTY_REDELIVERY_ID) for one in shown}
+        names.update(
+            f"{BY_NUMBER}{one.get('_AMQ_ORIG_MESSAGE_ID')}-{one.get('timestamp')}" for one in shown
+        )
+        chosen = {*redelivery_ids}
+        # Why: the broker shows message ids in another form.
+        return bool(chosen & names) or any(
+            one.startswith((BY_MESSAGE_ID, BY_AGAIN)) for one in chosen
+        )
 
     def holds(self, queue: Destination, selector: str) -> bool:
         """Return whether a queue holds a message of a selector that is not handed out.
