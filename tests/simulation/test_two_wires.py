@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from amqsidecar.brokers.artemis_pair.take import PairTake
+from amqsidecar.brokers.artemis_pair.link import PairTake
 from amqsidecar.engine.crash_points import CHANGING_WIRES, NAMES
 from simulation.run import Run
 from simulation.world import World

@@ -10,8 +10,8 @@ import pytest
 from amqsidecar.broker import Delivery, TakeSession
 from amqsidecar.brokers.artemis.left_behind import MADE_BY_AMQP_REASON
 from amqsidecar.brokers.artemis_pair import turns
+from amqsidecar.brokers.artemis_pair.link import PairTake
 from amqsidecar.brokers.artemis_pair.second_wire import SecondWireMemory
-from amqsidecar.brokers.artemis_pair.take import PairTake
 from amqsidecar.brokers.core_artemis.take import CoreArtemisTake
 from amqsidecar.engine.crash_points import CHANGING_WIRES
 from amqsidecar.errors import LinkLost

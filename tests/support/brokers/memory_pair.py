@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from amqsidecar.broker import MoveSession, Resend
+from amqsidecar.brokers.artemis_pair.link import PairTake
 from amqsidecar.brokers.artemis_pair.look import PairLook
-from amqsidecar.brokers.artemis_pair.take import PairTake
 from amqsidecar.clock import Clock
 from amqsidecar.engine.broker_held_queues import refuse_to_move
 from support.brokers.memory import MemoryBroker, MemoryLink, Session

@@ -9,9 +9,8 @@ from amqsidecar.broker import LookSession
 from amqsidecar.brokers.amqp.knock import AmqpKnock
 from amqsidecar.brokers.amqp_artemis.link import AmqpArtemisLink
 from amqsidecar.brokers.artemis.link_settings import ArtemisLinkSettings
-from amqsidecar.brokers.artemis_pair.link import ArtemisPairLink
+from amqsidecar.brokers.artemis_pair.link import ArtemisPairLink, PairTake
 from amqsidecar.brokers.artemis_pair.second_wire import SecondWire, SecondWireMemory
-from amqsidecar.brokers.artemis_pair.take import PairTake
 from amqsidecar.brokers.core_artemis.link import CoreArtemisLink
 from amqsidecar.clock import SystemClock
 from amqsidecar.model.resend_effect import ResendEffect

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from amqsidecar.broker import IntakeQueue
-from amqsidecar.brokers.artemis_pair.link import ArtemisPairLink
+from amqsidecar.brokers.artemis_pair.link import ArtemisPairLink, PairTake
 from amqsidecar.brokers.artemis_pair.second_wire import SecondWire, SecondWireMemory
-from amqsidecar.brokers.artemis_pair.take import PairTake
 from amqsidecar.errors import BrokerRefused, LinkLost, QueueRefused
 from amqsidecar.model.destination import queue
 from support.brokers.memory import ENCODING, MemoryBroker, MemoryLink, StoredMessage
