@@ -104,13 +104,17 @@ def links(harness: LinkHarness) -> Iterator[list[LookSession]]:
 
 @pytest.fixture
 def open_link(harness: LinkHarness, links: list[LookSession]) -> MakeLink:
-    def make(*, token: int | None = 0, instance: str | None = None) -> TakeSession:
-        """Open a link; with a number, make that first token and take it."""
+    def make(
+        *, token: int | None = 0, instance: str | None = None, prefetch: int | None = None
+    ) -> TakeSession:
+        """Open a link; with numbers, make and take that first token, and read dead letters."""
         opened = harness.make_link(instance or f"instance-{len(links)}")
         link = opened.take(token_queue(harness))
         links.append(link)
         if token is not None:
             with_token(link, token)
+        if prefetch is not None:
+            link.attach([harness.intake()], prefetch)
         return link
 
     return make
@@ -153,38 +157,36 @@ def test_deliveries_come_in_order_with_their_provenance(
     harness: LinkHarness, open_link: MakeLink
 ) -> None:
     """The dead letters of a queue are returned in order, each with its origin, once."""
-    origin = f"{harness.prefix}.orders"
-    harness.put_dead_letters(origin, 20)
-    link = open_link()
-    link.attach([harness.intake()], 100)
+    harness.put_dead_letters(harness.orders, 20)
+    link = open_link(prefetch=100)
 
     deliveries = receive(link, 20)
 
-    assert [one.provenance.origin for one in deliveries] == [queue(origin)] * 20
+    assert [one.provenance.origin for one in deliveries] == [queue(harness.orders)] * 20
     assert all(one.source == harness.intake().destination for one in deliveries)
     assert all(one.provenance.persistent for one in deliveries)
     assert all(one.provenance.problem is None for one in deliveries)
     assert {one.provenance.redelivery_count for one in deliveries} == {0}
     assert len({one.provenance.message_id for one in deliveries}) == 20
     link.commit_cycle(deliveries, redeliveries(deliveries), 1)
-    assert [one.id for one in harness.drain(origin)] == [f"{origin}-{n}" for n in range(20)]
+    assert [one.id for one in harness.drain(harness.orders)] == [
+        f"{harness.orders}-{n}" for n in range(20)
+    ]
 
 
 def test_a_cycle_moves_all_and_exchanges_the_token(
     harness: LinkHarness, open_link: MakeLink
 ) -> None:
     """After a commit the dead letters are at their origin, unaltered, and the token is new."""
-    origin = f"{harness.prefix}.orders"
-    ids = harness.put_dead_letters(origin, 12)
-    link = open_link(token=40)
-    link.attach([harness.intake()], 100)
+    ids = harness.put_dead_letters(harness.orders, 12)
+    link = open_link(token=40, prefetch=100)
     deliveries = receive(link, 12)
     link.commit_cycle(deliveries[:5], redeliveries(deliveries[:5]), 41)
     link.commit_cycle(deliveries[5:], redeliveries(deliveries[5:]), 42)
     link.commit_cycle([], [], 43)
     link.close()
 
-    found = harness.drain(origin)
+    found = harness.drain(harness.orders)
     assert [one.id for one in found] == ids
     assert [one.body for one in found] == [one.ljust(100, ".") for one in ids]
     for one, delivery in zip(found, deliveries, strict=True):
@@ -199,17 +201,17 @@ def test_a_message_that_dies_again_shows_its_redelivery(
     harness: LinkHarness, open_link: MakeLink
 ) -> None:
     """Id and count come back with the second death, from the same origin."""
-    origin = f"{harness.prefix}.orders"
-    harness.put_dead_letters(origin, 1)
-    link = open_link()
-    link.attach([harness.intake()], 10)
+    harness.put_dead_letters(harness.orders, 1)
+    link = open_link(prefetch=10)
     for count in (1, 2, 3):
         [delivery] = receive(link, 1)
         assert delivery.provenance.redelivery_count == count - 1
-        assert delivery.provenance.origin == queue(origin)
+        assert delivery.provenance.origin == queue(harness.orders)
         link.commit_cycle([delivery], [resend(delivery, count)], count)
-        assert eventually(lambda: harness.depth(origin), what="the message is at its origin")
-        harness.kill(origin)
+        assert eventually(
+            lambda: harness.depth(harness.orders), what="the message is at its origin"
+        )
+        harness.kill(harness.orders)
     [delivery] = receive(link, 1)
     assert delivery.provenance.redelivery_count == 3
     assert delivery.provenance.redelivery_id is not None
@@ -220,12 +222,11 @@ def test_a_copy_that_an_application_sent_on_begins_a_life_of_its_own(
     harness: LinkHarness, open_link: MakeLink, target: str
 ) -> None:
     """It has all properties of the redelivered message; its own deaths count from the first."""
-    origin, to = f"{harness.prefix}.orders", f"{harness.prefix}.{target}"
+    origin, to = harness.orders, f"{harness.prefix}.{target}"
     if harness.intake().origin not in (None, queue(to)):
         pytest.skip("this wire tells the origin by the dead-letter queue alone")
     harness.put_dead_letters(origin, 1)
-    link = open_link()
-    link.attach([harness.intake()], 10)
+    link = open_link(prefetch=10)
     [first] = receive(link, 1)
     link.commit_cycle([first], [resend(first)], 1)
     assert eventually(lambda: harness.depth(origin), what="the message is at its origin")
@@ -247,24 +248,20 @@ def test_accepting_without_sending_and_sending_without_accepting(
     harness: LinkHarness, open_link: MakeLink
 ) -> None:
     """A cycle may take in only (stored by the engine), and send only (due rows of the store)."""
-    origin = f"{harness.prefix}.orders"
-    ids = harness.put_dead_letters(origin, 3)
-    link = open_link()
-    link.attach([harness.intake()], 10)
+    ids = harness.put_dead_letters(harness.orders, 3)
+    link = open_link(prefetch=10)
     deliveries = receive(link, 3)
     link.commit_cycle(deliveries, [], 1)
     assert harness.depth(harness.intake().destination.name) == 0
-    assert harness.depth(origin) == 0
+    assert harness.depth(harness.orders) == 0
     link.commit_cycle([], redeliveries(deliveries), 2)
-    assert [one.id for one in harness.drain(origin)] == ids
+    assert [one.id for one in harness.drain(harness.orders)] == ids
 
 
 def test_a_crash_before_the_commit_moves_nothing(harness: LinkHarness, open_link: MakeLink) -> None:
     """What was received and not committed is still in its queue, and so is the token."""
-    origin = f"{harness.prefix}.orders"
-    ids = harness.put_dead_letters(origin, 10)
-    link = open_link(token=7)
-    link.attach([harness.intake()], 100)
+    ids = harness.put_dead_letters(harness.orders, 10)
+    link = open_link(token=7, prefetch=100)
     receive(link, 10)
     harness.drop(link)
 
@@ -276,16 +273,15 @@ def test_a_crash_before_the_commit_moves_nothing(harness: LinkHarness, open_link
 
     heir, deliveries = after_a_death(harness, inherit)
     heir.commit_cycle(deliveries, redeliveries(deliveries), 8)
-    assert sorted(one.id for one in harness.drain(origin)) == sorted(ids)
+    assert sorted(one.id for one in harness.drain(harness.orders)) == sorted(ids)
 
 
 def test_a_lost_connection_is_reported_and_close_is_always_safe(
     harness: LinkHarness, open_link: MakeLink
 ) -> None:
     """Receive, wait and commit raise LinkLost; close never raises, however often."""
-    harness.put_dead_letters(f"{harness.prefix}.orders", 1)
-    link = open_link()
-    link.attach([harness.intake()], 10)
+    harness.put_dead_letters(harness.orders, 1)
+    link = open_link(prefetch=10)
     [delivery] = receive(link, 1)
     harness.drop(link)
 
@@ -311,10 +307,8 @@ def test_refused_sends_leave_everything_as_it_was(
     refusing = harness.refusing_destination()
     if refusing is None:
         pytest.skip("this broker refuses no send")
-    origin = f"{harness.prefix}.orders"
-    ids = harness.put_dead_letters(origin, 4)
-    link = open_link(token=0)
-    link.attach([harness.intake()], 100)
+    ids = harness.put_dead_letters(harness.orders, 4)
+    link = open_link(token=0, prefetch=100)
     deliveries = receive(link, 4)
     sends = redeliveries(deliveries)
     sends[2] = resend(deliveries[2], destination=refusing)
@@ -326,10 +320,10 @@ def test_refused_sends_leave_everything_as_it_was(
         # The broker's own words, and not the guess where it has none.
         assert refused.value.refusals[2]
         assert "gives no credit" not in refused.value.refusals[2]
-    assert harness.depth(origin) == 0
+    assert harness.depth(harness.orders) == 0
 
     link.commit_cycle(deliveries, redeliveries(deliveries), 1)
-    assert [one.id for one in harness.drain(origin)] == ids
+    assert [one.id for one in harness.drain(harness.orders)] == ids
     assert harness.depth(harness.intake().destination.name) == 0
 
 
@@ -358,25 +352,23 @@ def test_the_next_sends_are_begun_while_a_cycle_is_committed(
     harness: LinkHarness, open_link: MakeLink
 ) -> None:
     """No consumer sees them before their own commit, or after they were abandoned."""
-    origin = f"{harness.prefix}.orders"
-    ids = harness.put_dead_letters(origin, 9)
-    link = open_link(token=0)
-    link.attach([harness.intake()], 100)
+    ids = harness.put_dead_letters(harness.orders, 9)
+    link = open_link(token=0, prefetch=100)
     deliveries = receive(link, 9)
     sends = redeliveries(deliveries)
     second = sends[3:6]
     begun = begin_while_committing(link, second)
     link.commit_cycle(deliveries[:3], sends[:3], 1)
     assert begun == [3]
-    await_depth(harness, origin, 3)
+    await_depth(harness, harness.orders, 3)
 
     link.commit_cycle(deliveries[3:6], second, 2)
     assert begun == [3, 3]
-    await_depth(harness, origin, 6)
+    await_depth(harness, harness.orders, 6)
     link.ahead.abandon()
     begin_nothing_while_committing(link)
     link.commit_cycle(deliveries[6:], sends[6:], 3)
-    assert [one.id for one in harness.drain(origin)] == ids
+    assert [one.id for one in harness.drain(harness.orders)] == ids
     assert harness.depth(harness.intake().destination.name) == 0
 
 
@@ -387,10 +379,8 @@ def test_a_refused_cycle_leaves_nothing_of_what_was_begun_behind_it(
     refusing = harness.refusing_destination()
     if refusing is None:
         pytest.skip("this broker refuses no send")
-    origin = f"{harness.prefix}.orders"
-    ids = harness.put_dead_letters(origin, 4)
-    link = open_link(token=0)
-    link.attach([harness.intake()], 100)
+    ids = harness.put_dead_letters(harness.orders, 4)
+    link = open_link(token=0, prefetch=100)
     deliveries = receive(link, 4)
     sends = redeliveries(deliveries)
     begin_while_committing(link, sends[2:])
@@ -400,11 +390,11 @@ def test_a_refused_cycle_leaves_nothing_of_what_was_begun_behind_it(
         )
     assert list(refused.value.refusals) == [1]
     link.ahead.abandon()
-    assert harness.depth(origin) == 0
+    assert harness.depth(harness.orders) == 0
 
     begin_nothing_while_committing(link)
     link.commit_cycle(deliveries, sends, 1)
-    assert [one.id for one in harness.drain(origin)] == ids
+    assert [one.id for one in harness.drain(harness.orders)] == ids
 
 
 def test_the_token_is_a_fence(harness: LinkHarness, open_link: MakeLink) -> None:
@@ -474,12 +464,11 @@ def test_wake_ends_a_wait_at_once(harness: LinkHarness, open_link: MakeLink) -> 
 
 def test_wait_ends_when_something_arrives(harness: LinkHarness, open_link: MakeLink) -> None:
     """And does not end early when nothing does; if it never ends, this does by its time limit."""
-    link = open_link()
-    link.attach([harness.intake()], 10)
+    link = open_link(prefetch=10)
     began = time.monotonic()
     link.wait(0.3)
     assert time.monotonic() - began >= 0.25
-    timer = threading.Timer(0.2, harness.put_dead_letters, args=(f"{harness.prefix}.orders", 1))
+    timer = threading.Timer(0.2, harness.put_dead_letters, args=(harness.orders, 1))
     timer.start()
     link.wait(_LONG_S)
     receive(link, 1)
@@ -488,10 +477,8 @@ def test_wait_ends_when_something_arrives(harness: LinkHarness, open_link: MakeL
 
 def test_attach_again_changes_the_queues(harness: LinkHarness, open_link: MakeLink) -> None:
     """What is no longer named is no longer read, and can be read again."""
-    origin = f"{harness.prefix}.orders"
-    ids = harness.put_dead_letters(origin, 5)
-    link = open_link()
-    link.attach([harness.intake()], 100)
+    ids = harness.put_dead_letters(harness.orders, 5)
+    link = open_link(prefetch=100)
     eventually(lambda: _has_arrived(link, harness))
     link.attach([], 100)
     link.wait(0.3)
@@ -499,7 +486,7 @@ def test_attach_again_changes_the_queues(harness: LinkHarness, open_link: MakeLi
     link.attach([harness.intake()], 100)
     deliveries = receive(link, 5)
     link.commit_cycle(deliveries, redeliveries(deliveries), 1)
-    assert sorted(one.id for one in harness.drain(origin)) == sorted(ids)
+    assert sorted(one.id for one in harness.drain(harness.orders)) == sorted(ids)
 
 
 def _has_arrived(link: TakeSession, harness: LinkHarness) -> bool:
@@ -509,14 +496,12 @@ def _has_arrived(link: TakeSession, harness: LinkHarness) -> bool:
 
 def test_deliveries_in_hand_outlive_an_attach(harness: LinkHarness, open_link: MakeLink) -> None:
     """What was returned before can still be accepted after its queue is no longer named."""
-    origin = f"{harness.prefix}.orders"
-    ids = harness.put_dead_letters(origin, 3)
-    link = open_link()
-    link.attach([harness.intake()], 100)
+    ids = harness.put_dead_letters(harness.orders, 3)
+    link = open_link(prefetch=100)
     deliveries = receive(link, 3)
     link.attach([], 100)
     link.commit_cycle(deliveries, redeliveries(deliveries), 1)
-    assert [one.id for one in harness.drain(origin)] == ids
+    assert [one.id for one in harness.drain(harness.orders)] == ids
     assert harness.depth(harness.intake().destination.name) == 0
 
 
@@ -525,12 +510,11 @@ def test_what_comes_after_an_attach_without_its_queue_goes_back(
 ) -> None:
     """No consumer gets it, even if the broker was asked for it before."""
     link = open_link()
-    origin = f"{harness.prefix}.orders"
-    harness.put_dead_letters(origin, 2)
+    harness.put_dead_letters(harness.orders, 2)
     link.attach([harness.intake()], 100)
     deliveries = receive(link, 2)
     link.attach([], 100)
-    harness.put_dead_letters(origin, 3)
+    harness.put_dead_letters(harness.orders, 3)
     link.wait(0.2)
     link.commit_cycle(deliveries, [], 1)
     link.attach([harness.intake()], 100)
@@ -539,14 +523,12 @@ def test_what_comes_after_an_attach_without_its_queue_goes_back(
 
 def test_close_gives_back_without_counting(harness: LinkHarness, open_link: MakeLink) -> None:
     """More closes than deliveries that a broker allows leave origin and message as they were."""
-    origin = f"{harness.prefix}.orders"
-    harness.put_dead_letters(origin, 3)
+    harness.put_dead_letters(harness.orders, 3)
     first: list[bytes] = []
     for _ in range(13):
-        link = open_link(token=None)
-        link.attach([harness.intake()], 100)
+        link = open_link(token=None, prefetch=100)
         deliveries = receive(link, 3)
-        assert {one.provenance.origin for one in deliveries} == {queue(origin)}
+        assert {one.provenance.origin for one in deliveries} == {queue(harness.orders)}
         first = first or [one.message for one in deliveries]
         assert [one.message for one in deliveries] == first
         link.close()
@@ -555,10 +537,8 @@ def test_close_gives_back_without_counting(harness: LinkHarness, open_link: Make
 
 def test_no_more_than_prefetch_is_handed_over(harness: LinkHarness, open_link: MakeLink) -> None:
     """Accepting makes room for more."""
-    origin = f"{harness.prefix}.orders"
-    ids = harness.put_dead_letters(origin, 12)
-    link = open_link()
-    link.attach([harness.intake()], 5)
+    ids = harness.put_dead_letters(harness.orders, 12)
+    link = open_link(prefetch=5)
     deliveries = receive(link, 5)
     link.wait(0.3)
     assert link.receive(100) == []
@@ -569,14 +549,13 @@ def test_no_more_than_prefetch_is_handed_over(harness: LinkHarness, open_link: M
         if moved == 12:
             break
         deliveries = receive(link, min(5, 12 - moved))
-    assert sorted(one.id for one in harness.drain(origin)) == sorted(ids)
+    assert sorted(one.id for one in harness.drain(harness.orders)) == sorted(ids)
 
 
 def test_receive_returns_no_more_than_its_limit(harness: LinkHarness, open_link: MakeLink) -> None:
     """The rest comes with the next call."""
-    harness.put_dead_letters(f"{harness.prefix}.orders", 7)
-    link = open_link()
-    link.attach([harness.intake()], 100)
+    harness.put_dead_letters(harness.orders, 7)
+    link = open_link(prefetch=100)
     assert len(receive(link, 3)) == 3
     assert len(receive(link, 4)) == 4
 
@@ -585,7 +564,7 @@ def test_count_counts_no_further_than_asked(harness: LinkHarness, open_link: Mak
     """The backlog of a dead-letter queue is known before it is read."""
     link = open_link()
     assert link.count(harness.intake(), 100) == 0
-    harness.put_dead_letters(f"{harness.prefix}.orders", 9)
+    harness.put_dead_letters(harness.orders, 9)
     await_count(link, harness, 9)
     assert link.count(harness.intake(), 4) == 4
 
@@ -594,8 +573,7 @@ def test_a_browse_sees_what_a_reader_sees_and_changes_nothing(
     harness: LinkHarness, open_link: MakeLink, open_look: MakeLook
 ) -> None:
     """In order, with provenance and bytes, handed out or not; afterwards all is as it was."""
-    origin = f"{harness.prefix}.orders"
-    ids = harness.put_dead_letters(origin, 30)
+    ids = harness.put_dead_letters(harness.orders, 30)
     looking = open_look()
     if harness.name in CAN_NOT_LOOK:
         with pytest.raises(BrokerRefused, match="artemis://"):
@@ -603,10 +581,9 @@ def test_a_browse_sees_what_a_reader_sees_and_changes_nothing(
         return
     seen = browsed(looking, harness, 30)
     assert all(one.source == harness.intake().destination for one in seen)
-    assert {one.provenance.origin for one in seen} == {queue(origin)}
+    assert {one.provenance.origin for one in seen} == {queue(harness.orders)}
     assert list(looking.browse(harness.intake(), 7)) == seen[:7]
-    link = open_link()
-    link.attach([harness.intake()], 5)
+    link = open_link(prefetch=5)
     deliveries = receive(link, 5)
 
     def is_right() -> bool:
@@ -628,7 +605,7 @@ def test_a_browse_sees_what_a_reader_sees_and_changes_nothing(
     assert provenances[0] == provenances[1]
     link.commit_cycle(deliveries, redeliveries(deliveries), 1)
     assert list(looking.browse(harness.intake(), 100)) == []
-    assert [one.id for one in harness.drain(origin)] == ids
+    assert [one.id for one in harness.drain(harness.orders)] == ids
 
 
 def test_a_final_queue_is_browsed_where_it_is_asked_for_as_one(
@@ -637,7 +614,7 @@ def test_a_final_queue_is_browsed_where_it_is_asked_for_as_one(
     """What was taken out of it by others is found by a browse."""
     if harness.name in CAN_NOT_LOOK:
         pytest.skip("its wire has no browser")
-    harness.put_dead_letters(f"{harness.prefix}.orders", 3)
+    harness.put_dead_letters(harness.orders, 3)
     final = IntakeQueue(final_queue(harness.intake().destination, ".exhausted"), is_final=True)
     link = open_link()
     assert link.send_terms(final.destination, makes=True).problem is None
@@ -659,7 +636,7 @@ def test_links_that_only_look_disturb_no_consumer(
     harness: LinkHarness, open_link: MakeLink, open_look: MakeLook
 ) -> None:
     """Two of them and one that works may have the same name; what they look for is not made."""
-    harness.put_dead_letters(f"{harness.prefix}.orders", 3)
+    harness.put_dead_letters(harness.orders, 3)
     first = open_look()
     second = open_look()
     working = open_link()
@@ -687,7 +664,7 @@ def test_a_queue_that_came_after_a_browse_is_browsed(
     harness.drain(f"{harness.prefix}.other")
     looking = open_look()
     assert list(looking.browse(harness.intake(), 10)) == []
-    harness.put_dead_letters(f"{harness.prefix}.orders", 3)
+    harness.put_dead_letters(harness.orders, 3)
     browsed(looking, harness, 3)
 
 
@@ -701,23 +678,19 @@ def test_the_release_of_the_broker_is_known(harness: LinkHarness, open_link: Mak
 
 def test_a_large_message_is_moved_whole(harness: LinkHarness, open_link: MakeLink) -> None:
     """Many frames in, many frames out."""
-    origin = f"{harness.prefix}.orders"
-    [one] = harness.put_dead_letters(origin, 1, size_bytes=3_000_000)
-    link = open_link()
-    link.attach([harness.intake()], 10)
+    [one] = harness.put_dead_letters(harness.orders, 1, size_bytes=3_000_000)
+    link = open_link(prefetch=10)
     deliveries = receive(link, 1)
     link.commit_cycle(deliveries, redeliveries(deliveries), 1)
-    [found] = harness.drain(origin)
+    [found] = harness.drain(harness.orders)
     assert found.id == one
     assert found.body == one.ljust(3_000_000, ".")
 
 
 def test_many_destinations_in_one_cycle(harness: LinkHarness, open_link: MakeLink) -> None:
     """More than the links that are kept open, and in order within each."""
-    origin = f"{harness.prefix}.orders"
-    harness.put_dead_letters(origin, 300)
-    link = open_link()
-    link.attach([harness.intake()], 500)
+    harness.put_dead_letters(harness.orders, 300)
+    link = open_link(prefetch=500)
     deliveries: list[Delivery] = receive(link, 30)
     link.commit_cycle(deliveries, redeliveries(deliveries), 1)
     deliveries = receive(link, 60)
@@ -742,7 +715,7 @@ def test_many_destinations_in_one_cycle(harness: LinkHarness, open_link: MakeLin
 
 def test_a_final_dead_letter_rests_in_its_queue(harness: LinkHarness, open_link: MakeLink) -> None:
     """It is made by `send_terms` and shows the last count."""
-    harness.put_dead_letters(f"{harness.prefix}.orders", 1)
+    harness.put_dead_letters(harness.orders, 1)
     final = queue(f"{harness.prefix}.DLQ.exhausted")
     link = open_link()
     assert link.send_terms(final, makes=True).problem is None
@@ -757,19 +730,21 @@ def test_a_final_dead_letter_rests_in_its_queue(harness: LinkHarness, open_link:
 
 def test_the_origin_of_a_dead_letter_routes(harness: LinkHarness, open_link: MakeLink) -> None:
     """A destination that exists is no problem."""
-    origin = f"{harness.prefix}.orders"
-    harness.put_dead_letters(origin, 1)
-    assert open_link().send_terms(queue(origin)).problem is None
+    harness.put_dead_letters(harness.orders, 1)
+    assert open_link().send_terms(queue(harness.orders)).problem is None
 
 
 def test_what_becomes_of_a_send_is_known_before_it(
     harness: LinkHarness, open_link: MakeLink
 ) -> None:
     """Also where many are asked about at once: a topic that nobody reads takes nothing."""
-    origin = f"{harness.prefix}.orders"
-    harness.put_dead_letters(origin, 1)
+    harness.put_dead_letters(harness.orders, 1)
     link = open_link()
-    asked = (queue(origin), queue(f"{harness.prefix}.never.seen"), topic(f"{harness.prefix}.news"))
+    asked = (
+        queue(harness.orders),
+        queue(f"{harness.prefix}.never.seen"),
+        topic(f"{harness.prefix}.news"),
+    )
     for _ in range(2):
         known, unseen, unread = map(link.send_terms, asked)
         assert (known.problem, known.effects, known.has_filters) == (None, (), False)
@@ -786,7 +761,7 @@ def test_a_queue_that_can_not_be_read_is_refused_by_name(
     refusing = harness.refusing_destination()
     if refusing is None:
         pytest.skip("this broker refuses no consumer")
-    harness.put_dead_letters(f"{harness.prefix}.orders", 1)
+    harness.put_dead_letters(harness.orders, 1)
     link = open_link()
     with pytest.raises(BrokerError, match=refusing.name):
         link.attach([IntakeQueue(refusing)], 10)

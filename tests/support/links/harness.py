@@ -32,6 +32,11 @@ class LinkHarness(Protocol):
     def __init__(self, broker: Broker, prefix: str) -> None:
         """Prepare queues whose dead letters don't mix with those of other tests."""
 
+    @property
+    def orders(self) -> str:
+        """The queue in which most messages die."""
+        return f"{self.prefix}.orders"
+
     def make_link(self, instance: str) -> Link:
         """Return a link that is not opened."""
 

@@ -16,10 +16,10 @@ from support.brokers.memory import (
     StoredMessage,
 )
 from support.brokers.memory_pair import OTHER_ENCODING, MemoryPair
-from support.links.harness import Drained
+from support.links.harness import Drained, LinkHarness
 
 
-class MemoryHarness:
+class MemoryHarness(LinkHarness):
     """A broker in memory of its own; dead letters are put where they would be."""
 
     name = "memory"
