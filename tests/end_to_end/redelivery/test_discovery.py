@@ -133,26 +133,29 @@ def waited(session: S) -> S:
     return session
 
 
-def on_artemis(
-    broker: ArtemisBroker, folder: Path, *sets: str, user: str = "admin", wire: str = "amqp"
-) -> SidecarProcess:
-    policy = write_policy(folder, ARTEMIS_POLICY)
-    url = f"{wire}://{user}:{user}@127.0.0.1:{broker.ports['PORT']}"
-    return SidecarProcess(folder, url, policy=policy, sets=[*sets, LOSSY, THRESHOLD])
+StartSidecar = Callable[..., SidecarProcess]
+
+
+@pytest.fixture
+def on_artemis(limited_artemis: ArtemisBroker, tmp_path: Path, artemis_wire: str) -> StartSidecar:
+    """Makes the sidecar."""
+
+    def make(*sets: str, user: str = "admin") -> SidecarProcess:
+        policy = write_policy(tmp_path, ARTEMIS_POLICY)
+        url = f"{artemis_wire}://{user}:{user}@127.0.0.1:{limited_artemis.ports['PORT']}"
+        return SidecarProcess(tmp_path, url, policy=policy, sets=[*sets, LOSSY, THRESHOLD])
+
+    return make
 
 
 def test_artemis_notifies_of_a_queue_made_for_the_first_dead_letter(
-    limited_artemis: ArtemisBroker,
-    artemis_harness: ArtemisHarness,
-    tmp_path: Path,
-    unique: str,
-    artemis_wire: str,
+    on_artemis: StartSidecar, artemis_harness: ArtemisHarness, unique: str, artemis_wire: str
 ) -> None:
     """All of a burst come back: what is in a queue born just now is no backlog.
 
     Nor is what comes into a queue that was empty. The second dead-letter address is new to us, too.
     """
-    with on_artemis(limited_artemis, tmp_path, NEVER, wire=artemis_wire).start() as sidecar:
+    with on_artemis(NEVER).start() as sidecar:
         comes_back(artemis_harness, f"{unique}.orders", MANY)
         comes_back(artemis_harness, f"auto.{unique}", MANY)
         settings = {"autoCreateDeadLetterResources": True, "maxDeliveryAttempts": 1}
@@ -163,16 +166,19 @@ def test_artemis_notifies_of_a_queue_made_for_the_first_dead_letter(
     assert left_out["queues"] == ["ExpiryQueue"]
 
 
+@pytest.mark.parametrize("is_named", [False, True], ids=("found", "named"))
 def test_artemis_a_queue_that_was_deleted_is_read_when_it_is_made_again(
-    limited_artemis: ArtemisBroker,
+    on_artemis: StartSidecar,
     artemis_harness: ArtemisHarness,
-    tmp_path: Path,
     unique: str,
     artemis_wire: str,
+    *,
+    is_named: bool,
 ) -> None:
     """Over AMQP the connection stays, so that nothing else is disturbed; STOMP's is ended."""
     dead = f"{unique}.DLQ"
-    with on_artemis(limited_artemis, tmp_path, NEVER, wire=artemis_wire).start() as sidecar:
+    sets = [f"intake.queues=[DLQ,{dead}]"] if is_named else []
+    with on_artemis(NEVER, *sets).start() as sidecar:
         comes_back(artemis_harness, f"{unique}.orders", 2)
         for _ in range(2):
             answer = artemis_harness.ask("broker", "destroyQueue", dead, True, False)
@@ -183,40 +189,15 @@ def test_artemis_a_queue_that_was_deleted_is_read_when_it_is_made_again(
             assert sidecar.metric("amqsidecar_link_reconnects_total") == 0
 
 
-def test_artemis_a_named_queue_that_was_deleted_is_read_again_too(
-    limited_artemis: ArtemisBroker,
-    artemis_harness: ArtemisHarness,
-    tmp_path: Path,
-    unique: str,
-    artemis_wire: str,
-) -> None:
-    dead = f"{unique}.DLQ"
-    named = f"intake.queues=[DLQ,{dead}]"
-    with on_artemis(limited_artemis, tmp_path, NEVER, named, wire=artemis_wire).start() as sidecar:
-        comes_back(artemis_harness, f"{unique}.orders", 2)
-        assert artemis_harness.ask("broker", "destroyQueue", dead, True, False).is_ok
-        artemis_harness.management.create_queue(dead, dead, is_anycast=True)
-        comes_back(artemis_harness, f"{unique}.orders", 2)
-        if artemis_wire == "amqp":
-            assert sidecar.metric("amqsidecar_link_reconnects_total") == 0
-
-
 def test_artemis_missing_rights_cost_one_queue_and_the_notifications(
-    limited_artemis: ArtemisBroker,
-    artemis_harness: ArtemisHarness,
-    tmp_path: Path,
-    unique: str,
-    artemis_wire: str,
+    on_artemis: StartSidecar, artemis_harness: ArtemisHarness, unique: str, artemis_wire: str
 ) -> None:
     """The refused queue is reported once and counted; what is new is found at the next look."""
     harness = artemis_harness
     harness.set_address("secret.#", deadLetterAddress="secret.DLQ", maxDeliveryAttempts=1)
     harness.management.create_queue("secret.DLQ", "secret.DLQ", is_anycast=True)
     harness.put_dead_letters("secret.orders", 3)
-    limited = on_artemis(
-        limited_artemis, tmp_path, "intake.backlog=process", user="limited", wire=artemis_wire
-    )
-    with limited.start() as sidecar:
+    with on_artemis("intake.backlog=process", user="limited").start() as sidecar:
         comes_back(harness, f"{unique}.orders", 2)
         comes_back(harness, f"auto.{unique}", 2)
         settings = {"deadLetterAddress": f"{unique}.late", "maxDeliveryAttempts": 1}
@@ -321,15 +302,15 @@ def limited_classic() -> Iterator[ClassicBroker]:
         yield started
 
 
-MakeHarness = Callable[[ClassicBroker, str], OpenWireHarness]
+MakeHarness = Callable[..., OpenWireHarness]
 
 
 @pytest.fixture
-def openwire_harness(unique: str) -> Iterator[MakeHarness]:
+def openwire_harness(limited_classic: ClassicBroker, unique: str) -> Iterator[MakeHarness]:
     """Makes harnesses that leave dead letters where the strategies would."""
     made: list[OpenWireHarness] = []
 
-    def make(broker: ClassicBroker, dead_letter_queue: str) -> OpenWireHarness:
+    def make(dead_letter_queue: str, broker: ClassicBroker = limited_classic) -> OpenWireHarness:
         harness = OpenWireHarness(broker, f"{unique}-{len(made)}")
         harness.dead_letter_queue = dead_letter_queue
         made.append(harness)
@@ -349,39 +330,38 @@ def wire(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def on_classic(
-    broker: ClassicBroker,
-    folder: Path,
-    *sets: str,
-    user: str = "admin",
-    policy: bool = True,
-    wire: str = "openwire",
-) -> SidecarProcess:
-    path = folder / "activemq.xml"
-    path.write_text(
-        ClassicBroker(destination_policy=STRATEGIES, plugins=REDELIVERY).activemq_xml,
-        encoding="utf-8",
-    )
-    url = f"{wire}://{user}:{user}@127.0.0.1:{broker.ports[WIRES[wire]]}"
-    return SidecarProcess(
-        folder, url, policy=path if policy else None, sets=[*sets, LOSSY, THRESHOLD]
-    )
+@pytest.fixture
+def on_classic(limited_classic: ClassicBroker, tmp_path: Path) -> StartSidecar:
+    """Makes the sidecar."""
+
+    def make(
+        *sets: str,
+        wire: str = "openwire",
+        user: str = "admin",
+        policy: bool = True,
+        broker: ClassicBroker = limited_classic,
+    ) -> SidecarProcess:
+        rules = ClassicBroker(destination_policy=STRATEGIES, plugins=REDELIVERY).activemq_xml
+        path = tmp_path / "activemq.xml"
+        path.write_text(rules, encoding="utf-8")
+        url = f"{wire}://{user}:{user}@127.0.0.1:{broker.ports[WIRES[wire]]}"
+        return SidecarProcess(
+            tmp_path, url, policy=path if policy else None, sets=[*sets, LOSSY, THRESHOLD]
+        )
+
+    return make
 
 
 def test_classic_a_queue_is_read_when_it_is_born(
-    limited_classic: ClassicBroker,
-    openwire_harness: MakeHarness,
-    tmp_path: Path,
-    unique: str,
-    wire: str,
+    on_classic: StartSidecar, openwire_harness: MakeHarness, unique: str, wire: str
 ) -> None:
     """Also where no wildcard covers its name, and no message of a burst is taken for backlog.
 
     What lay in a queue before is: it is held.
     """
     old = f"dash.old.{unique}"
-    openwire_harness(limited_classic, f"D-{old}").put_dead_letters(old, MANY)
-    with on_classic(limited_classic, tmp_path, NEVER, wire=wire).start() as sidecar:
+    openwire_harness(f"D-{old}").put_dead_letters(old, MANY)
+    with on_classic(NEVER, wire=wire).start() as sidecar:
         held = f'amqsidecar_waiting{{destination="queue://{old}",state="held"}}'
         eventually(lambda: sidecar.metric(held) == MANY, what="all old ones are held")
         for origin, dead in (
@@ -389,17 +369,17 @@ def test_classic_a_queue_is_read_when_it_is_born(
             (f"dash.{unique}", f"D-dash.{unique}"),
             (f"end.{unique}", f"end.{unique}.dead"),
         ):
-            comes_back(openwire_harness(limited_classic, dead), origin, MANY)
+            comes_back(openwire_harness(dead), origin, MANY)
         assert not told(sidecar, "intake_incomplete")
 
 
 def test_classic_the_queue_of_a_durable_subscription_is_read(
-    limited_classic: ClassicBroker, tmp_path: Path, unique: str
+    on_classic: StartSidecar, limited_classic: ClassicBroker, unique: str
 ) -> None:
     """It is named after topic, client and subscription; plain topics are parked by default."""
     peer = JmsPeer.of(limited_classic, "openwire")
     peer.durable_subscribe("news", unique, "sub")
-    with on_classic(limited_classic, tmp_path, NEVER).start() as sidecar:
+    with on_classic(NEVER).start() as sidecar:
         peer.produce("topic://news", "Text", test_id=unique)
         peer.fail_durable("news", unique, "sub", messages=1, deliveries=1)
         parked = 'amqsidecar_waiting{destination="topic://news",state="parked"}'
@@ -408,10 +388,10 @@ def test_classic_the_queue_of_a_durable_subscription_is_read(
 
 
 def test_classic_without_rules_only_the_default_queue_is_read_and_the_log_says_so(
-    limited_classic: ClassicBroker, openwire_harness: MakeHarness, tmp_path: Path, unique: str
+    on_classic: StartSidecar, openwire_harness: MakeHarness, unique: str
 ) -> None:
-    harness = openwire_harness(limited_classic, "ActiveMQ.DLQ")
-    sidecar = on_classic(limited_classic, tmp_path, "intake.backlog=process", policy=False)
+    harness = openwire_harness("ActiveMQ.DLQ")
+    sidecar = on_classic("intake.backlog=process", policy=False)
     with sidecar.start():
         eventually(lambda: told(sidecar, "intake"), what="it reads")
         harness.put_dead_letters(f"point.{unique}", 1)
@@ -421,15 +401,11 @@ def test_classic_without_rules_only_the_default_queue_is_read_and_the_log_says_s
 
 
 def test_classic_without_advisories_named_queues_are_read(
-    limited_classic: ClassicBroker,
-    openwire_harness: MakeHarness,
-    tmp_path: Path,
-    unique: str,
-    wire: str,
+    on_classic: StartSidecar, openwire_harness: MakeHarness, unique: str, wire: str
 ) -> None:
     """Each wildcard is reported once, with the line that mends it."""
-    harness = openwire_harness(limited_classic, "DEAD.alone")
-    with on_classic(limited_classic, tmp_path, user="deaf", wire=wire).start() as sidecar:
+    harness = openwire_harness("DEAD.alone")
+    with on_classic(user="deaf", wire=wire).start() as sidecar:
         comes_back(harness, "alone", 2)
         eventually(
             lambda: len(told(sidecar, "intake_incomplete")) == 2, what="the patterns are reported"
@@ -444,17 +420,13 @@ def test_classic_without_advisories_named_queues_are_read(
 
 
 def test_classic_one_queue_of_a_wildcard_that_is_refused_does_not_stop_the_others(
-    limited_classic: ClassicBroker,
-    openwire_harness: MakeHarness,
-    tmp_path: Path,
-    unique: str,
-    wire: str,
+    on_classic: StartSidecar, openwire_harness: MakeHarness, unique: str, wire: str
 ) -> None:
     """Neither when the sidecar starts nor when the queue is born later."""
-    opened = openwire_harness(limited_classic, f"DLQ.point.open.{unique}")
-    closed = openwire_harness(limited_classic, f"DLQ.point.shut.{unique}")
+    opened = openwire_harness(f"DLQ.point.open.{unique}")
+    closed = openwire_harness(f"DLQ.point.shut.{unique}")
     closed.put_dead_letters(f"point.shut.{unique}", 2)
-    with on_classic(limited_classic, tmp_path, user="limited", wire=wire).start() as sidecar:
+    with on_classic(user="limited", wire=wire).start() as sidecar:
         comes_back(opened, f"point.open.{unique}", 2)
         born = f"DLQ.point.born.{unique}"
         closed.dead_letter_queue = born
@@ -495,19 +467,19 @@ def delete_queue(harness: OpenWireHarness, name: str) -> None:
 )
 def test_classic_a_queue_that_was_deleted_is_read_when_it_is_made_again(
     classic: ClassicBroker,
+    on_classic: StartSidecar,
     openwire_harness: MakeHarness,
-    tmp_path: Path,
     unique: str,
     wire: str,
     named: bool,
 ) -> None:
     """The connection stays, so that nothing else is disturbed."""
     dead = f"DLQ.point.{unique}"
-    harness = openwire_harness(classic, dead)
+    harness = openwire_harness(dead, classic)
     # Why: over STOMP some dead letters of other tests end the connection.
     harness.drain_raw("ActiveMQ.DLQ")
     sets = [f"intake.queues={dead}"] if named else []
-    with on_classic(classic, tmp_path, NEVER, *sets, wire=wire).start() as sidecar:
+    with on_classic(NEVER, *sets, wire=wire, broker=classic).start() as sidecar:
         comes_back(harness, f"point.{unique}", 2)
         for _ in range(2):
             delete_queue(harness, dead)
@@ -520,7 +492,7 @@ def test_classic_what_was_in_hand_of_a_deleted_queue_does_not_swallow_what_comes
 ) -> None:
     """It can't be accepted any more; what comes into the next queue of that name can be read."""
     dead = f"DLQ.{unique}.x"
-    harness = openwire_harness(classic, dead)
+    harness = openwire_harness(dead, classic)
     harness.put_dead_letters(unique, 3)
     link = harness.make_link("hand").take(f"{unique}.token")
     link.token.create(0)
