@@ -11,7 +11,7 @@ import pytest
 
 from amqsidecar.broker import Delivery
 from amqsidecar.brokers.artemis.session import ArtemisSession
-from amqsidecar.brokers.artemis_pair.take import PairTake
+from amqsidecar.brokers.artemis_pair.link import PairTake
 from amqsidecar.engine.judging.one_queue import OneQueue
 from amqsidecar.errors import SendsRefused
 from amqsidecar.model.destination import Destination, queue, topic
@@ -83,8 +83,7 @@ def test_a_message_comes_back_to_the_anycast_queue_it_died_in(
     origin = queue(f"{origins.prefix}.a")
     if died_in != "a":
         origin = queue(f"{origin.name}::{origins.prefix}.{died_in}")
-    with origins.link() as link:
-        origins.live(link, died_in, 6, origin)
+    origins.come_back(died_in, 6, origin)
     assert origins.depths(*names) == dict.fromkeys(names, 0) | {died_in: 6}
 
 
@@ -141,8 +140,7 @@ def test_a_message_comes_back_to_its_subscription_alone(
     origins.put("t", 3, to_topic=True)
     origins.queue("two", "t", is_anycast=False, durable=is_durable)
     origins.queue("t")
-    with origins.link() as link:
-        origins.live(link, "one", 3, topic(f"{origins.prefix}.t::{origins.prefix}.one"))
+    origins.come_back("one", 3, topic(f"{origins.prefix}.t::{origins.prefix}.one"))
     assert origins.depths("one", "two", "t") == {"one": 3, "two": 0, "t": 0}
 
 
@@ -211,8 +209,7 @@ COPYING: Mapping[str, Mapping[str, object]] = {
 def make_divert(origins: Origins, case: Mapping[str, object]) -> None:
     """Make a queue `a` whose messages a divert copies to a queue `copy`."""
     text = json.dumps(case).replace("@PREFIX@", origins.prefix)
-    origins.queue("a")
-    origins.queue("copy")
+    origins.queues("a", "copy")
     origins.divert("d", "a", "copy", **json.loads(text))
 
 
@@ -255,19 +252,16 @@ def test_a_divert_whose_filter_excludes_redeliveries_is_left_alone(
     origins: Origins, selector: str, *, is_exclusive: bool
 ) -> None:
     """The messages come back, and the divert gets none of them."""
-    origins.queue("a")
-    origins.queue("copy")
+    origins.queues("a", "copy")
     origins.put("a", 2, colour="red", a="1")
     origins.divert("d", "a", "copy", exclusive=is_exclusive, filter_string=selector)
-    with origins.link() as link:
-        origins.live(link, "a", 2, queue(f"{origins.prefix}.a"))
+    origins.come_back("a", 2)
     assert origins.depths("a", "copy") == {"a": 2, "copy": 0}
 
 
 def test_an_exclusive_divert_would_take_a_redelivery_away(origins: Origins) -> None:
     """The message was in the queue before the divert was made; measured where it is allowed."""
-    origins.queue("a")
-    origins.queue("copy")
+    origins.queues("a", "copy")
     origins.put("a", 2)
     origins.divert("d", "a", "copy", exclusive=True)
     origin = queue(f"{origins.prefix}.a")
@@ -286,12 +280,10 @@ def test_an_exclusive_divert_would_take_a_redelivery_away(origins: Origins) -> N
 
 def test_an_exclusive_divert_with_a_filter_leaves_what_got_past_it(origins: Origins) -> None:
     """A message that the filter did not match comes back to its queue."""
-    origins.queue("a")
-    origins.queue("copy")
+    origins.queues("a", "copy")
     origins.divert("d", "a", "copy", exclusive=True, filter_string="colour = 'red'")
     origins.put("a", 2, colour="blue")
-    with origins.link() as link:
-        origins.live(link, "a", 2, queue(f"{origins.prefix}.a"))
+    origins.come_back("a", 2)
     assert origins.depths("a", "copy") == {"a": 2, "copy": 0}
 
 
@@ -301,12 +293,10 @@ def test_what_died_in_the_target_of_a_divert_goes_back_there_only(
     origins: Origins, *, is_exclusive: bool
 ) -> None:
     """The copy has an origin of its own; the divert does not see it again."""
-    origins.queue("a")
-    origins.queue("copy")
+    origins.queues("a", "copy")
     origins.divert("d", "a", "copy", exclusive=is_exclusive)
     origins.put("a", 2)
-    with origins.link() as link:
-        origins.live(link, "copy", 2, queue(f"{origins.prefix}.copy"))
+    origins.come_back("copy", 2)
     assert origins.depths("a", "copy") == {"a": 0 if is_exclusive else 2, "copy": 2}
 
 
@@ -408,12 +398,7 @@ def test_a_last_value_queue_would_lose_the_newer_message(origins: Origins) -> No
     assert origins.harness.kill(f"{origins.prefix}.a") == 1
     origins.put("a", _AMQ_LVQ_NAME="k", age="new")
     origin = queue(f"{origins.prefix}.a")
-    with origins.link() as link:
-        assert "replace a newer message" in str(effects_of(link.send_terms(origin)))
-    with origins.link(ResendEffect.LAST_VALUE) as link:
-        deliveries = origins.take(link, 1)
-        assert effects_of(link.send_terms(origin)) is None
-        origins.send(link, deliveries)
+    origins.send_against(origin, "replace a newer message", ResendEffect.LAST_VALUE, 1)
     eventually(lambda: origins.depths("a") == {"a": 1})
     [left] = origins.harness.drain(origin.name)
     assert left.properties["age"] == "old"
@@ -427,12 +412,7 @@ def test_a_ring_queue_would_lose_the_oldest_message(origins: Origins) -> None:
     origins.put("a", number="1")
     origins.put("a", number="2")
     origin = queue(f"{origins.prefix}.a")
-    with origins.link() as link:
-        assert "ring queue of 2 messages" in str(effects_of(link.send_terms(origin)))
-    with origins.link(ResendEffect.RING) as link:
-        deliveries = origins.take(link, 1)
-        assert effects_of(link.send_terms(origin)) is None
-        origins.send(link, deliveries)
+    origins.send_against(origin, "ring queue of 2 messages", ResendEffect.RING, 1)
     eventually(lambda: origins.depths("a") == {"a": 2})
     left = [one.properties.get("number") for one in origins.harness.drain(origin.name)]
     assert left == [2, None]
@@ -446,12 +426,7 @@ def test_a_non_destructive_queue_would_show_a_message_again(origins: Origins) ->
     reader = JmsPeer.of(origins.broker, "core")
     assert [one.test_id for one in reader.consume(origin.name, count=1)] == ["x"]
     assert origins.harness.kill(origin.name) == 1
-    with origins.link() as link:
-        assert "the queue is non-destructive" in str(effects_of(link.send_terms(origin)))
-    with origins.link(ResendEffect.NON_DESTRUCTIVE) as link:
-        deliveries = origins.take(link, 1)
-        assert effects_of(link.send_terms(origin)) is None
-        origins.send(link, deliveries)
+    origins.send_against(origin, "the queue is non-destructive", ResendEffect.NON_DESTRUCTIVE, 1)
     assert [one.test_id for one in reader.consume(origin.name, count=1)] == ["x"]
     assert origins.depths("a") == {"a": 1}
 
@@ -470,12 +445,7 @@ def test_a_queue_that_is_purged_would_drop_aresend(origins: Origins) -> None:
     assert origins.harness.kill(origin.name) == 2
     origins.harness.ask("broker", "destroyQueue", origin.name, True)
     origins.queue("a", purge_on_no_consumers=True)
-    with origins.link() as link:
-        assert "purge-on-no-consumers" in str(effects_of(link.send_terms(origin)))
-    with origins.link(ResendEffect.DROP) as link:
-        deliveries = origins.take(link, 2)
-        assert effects_of(link.send_terms(origin)) is None
-        origins.send(link, deliveries)
+    origins.send_against(origin, "purge-on-no-consumers", ResendEffect.DROP, 2)
     assert origins.depths("a") == {"a": 0}
 
 
@@ -504,8 +474,7 @@ def test_a_queue_with_a_filter_accepts_its_messages_again(origins: Origins) -> N
     origins.queue("a", filter_string="colour = 'red'")
     origins.queue("rest", "a", filter_string="colour <> 'red'")
     origins.put("a", 2, colour="red")
-    with origins.link() as link:
-        origins.live(link, "a", 2, queue(f"{origins.prefix}.a"))
+    origins.come_back("a", 2)
     assert origins.depths("a", "rest") == {"a": 2, "rest": 0}
 
 
@@ -575,12 +544,7 @@ def test_a_paged_address_takes_redeliveries(origins: Origins) -> None:
 def test_an_address_that_drops_when_full_is_reported(origins: Origins) -> None:
     """Measured where it is allowed: the broker commits, and both redeliveries are gone."""
     origin = fill(origins, "DROP")
-    with origins.link() as link:
-        assert "address-full-policy is DROP" in str(effects_of(link.send_terms(origin)))
-    with origins.link(ResendEffect.DROP) as link:
-        deliveries = origins.take(link, 2)
-        assert effects_of(link.send_terms(origin)) is None
-        origins.send(link, deliveries)
+    origins.send_against(origin, "address-full-policy is DROP", ResendEffect.DROP, 2)
     assert origins.depths("a") == {"a": 1}
 
 

@@ -1,7 +1,7 @@
 """Origins on a real Artemis whose messages die, and the wires over which they are re-sent."""
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from uuid import uuid4
 
@@ -11,23 +11,28 @@ from amqsidecar.broker import Delivery, Link
 from amqsidecar.brokers.amqp_artemis.link import AmqpArtemisLink
 from amqsidecar.brokers.amqp_artemis.take import AmqpArtemisTake
 from amqsidecar.brokers.artemis.link_settings import ArtemisLinkSettings
-from amqsidecar.brokers.artemis_pair.take import PairTake
+from amqsidecar.brokers.artemis_pair.link import PairTake
 from amqsidecar.brokers.core_artemis.link import CoreArtemisLink
 from amqsidecar.brokers.core_artemis.take import CoreArtemisTake
 from amqsidecar.brokers.stomp_artemis.link import StompArtemisLink
 from amqsidecar.brokers.stomp_artemis.take import StompArtemisTake
 from amqsidecar.clock import SystemClock
-from amqsidecar.model.destination import Destination
+from amqsidecar.model.destination import Destination, queue
 from amqsidecar.model.resend_effect import ResendEffect
 from support.brokers.real import Broker
 from support.links.amqp_artemis import AmqpArtemisHarness
 from support.links.artemis_pair import pair_link
-from support.links.cycles import resend
+from support.links.cycles import receive, resend
 from support.links.stomp_artemis import StompArtemisHarness
-from support.links.terms import refusal_of
-from support.waiting import PATIENCE_S, eventually
+from support.links.terms import effects_of, refusal_of
+from support.waiting import PATIENCE_S
 
 DEATHS = 3
+_LINKS: dict[str, Callable[[ArtemisLinkSettings], Link]] = {
+    "amqp": AmqpArtemisLink,
+    "core": CoreArtemisLink,
+    "stomp": StompArtemisLink,
+}
 Take = AmqpArtemisTake | CoreArtemisTake | StompArtemisTake | PairTake
 
 
@@ -99,6 +104,11 @@ class Origins:
         assert answer.is_ok, answer
         return f"{self.prefix}.{name}"
 
+    def queues(self, *names: str) -> None:
+        """Make anycast queues, each of its own address."""
+        for name in names:
+            self.queue(name)
+
     def update_filter(self, name: str, filter_text: str) -> None:
         """Change the filter of an anycast queue of the broker."""
         changed = {
@@ -150,23 +160,13 @@ class Origins:
     def _make_link(self, allowed: Collection[ResendEffect]) -> Link:
         if self.wire == "artemis":
             return pair_link(self.broker, self.prefix, allowed_effects=allowed)
-        endpoint, clock = self.broker.endpoint("PORT"), SystemClock()
-        instance = self.prefix
-        if self.wire == "amqp":
-            return AmqpArtemisLink(
-                ArtemisLinkSettings(
-                    endpoint, clock=clock, instance=instance, allowed_effects=allowed
-                )
-            )
-        if self.wire == "core":
-            return CoreArtemisLink(
-                ArtemisLinkSettings(
-                    endpoint, clock=clock, instance=instance, allowed_effects=allowed
-                )
-            )
-        return StompArtemisLink(
-            ArtemisLinkSettings(endpoint, clock=clock, instance=instance, allowed_effects=allowed)
+        settings = ArtemisLinkSettings(
+            self.broker.endpoint("PORT"),
+            clock=SystemClock(),
+            instance=self.prefix,
+            allowed_effects=allowed,
         )
+        return _LINKS[self.wire](settings)
 
     @contextmanager
     def link(self, *allowed: ResendEffect) -> Iterator[Take]:
@@ -187,15 +187,7 @@ class Origins:
     def take(self, link: Take, count: int) -> list[Delivery]:
         """Receive this many dead letters."""
         link.attach([one for one in link.discover() if self.prefix in one.destination.name], 100)
-        deliveries: list[Delivery] = []
-
-        def is_all() -> bool:
-            link.wait(0.2)
-            deliveries.extend(link.receive(count - len(deliveries)))
-            return len(deliveries) == count
-
-        eventually(is_all, what=f"{count} dead letters")
-        return deliveries
+        return receive(link, count)
 
     def send(self, link: Take, deliveries: list[Delivery]) -> None:
         """Re-send dead letters to their origins, in one transaction."""
@@ -214,4 +206,23 @@ class Origins:
             assert {one.provenance.origin for one in deliveries} == {origin}
             assert {one.provenance.redelivery_count for one in deliveries} == {death - 1}
             assert {refusal_of(link, resend(one)) for one in deliveries} == {None}
+            self.send(link, deliveries)
+
+    def come_back(self, died_in: str, count: int, origin: Destination | None = None) -> None:
+        """Let messages die and come back as `live` does; None = the origin is the queue itself."""
+        with self.link() as link:
+            self.live(link, died_in, count, origin or queue(f"{self.prefix}.{died_in}"))
+
+    def send_against(
+        self, origin: Destination, words: str, effect: ResendEffect, count: int
+    ) -> None:
+        """Re-send what a side effect keeps from its origin, where that effect is allowed.
+
+        Without the permission the effect is reported by these words.
+        """
+        with self.link() as link:
+            assert words in str(effects_of(link.send_terms(origin)))
+        with self.link(effect) as link:
+            deliveries = self.take(link, count)
+            assert effects_of(link.send_terms(origin)) is None
             self.send(link, deliveries)
