@@ -215,9 +215,9 @@ fresh-machine: ## make demo as an unprivileged user with an empty cache and few 
 
 .PHONY: requirements
 requirements: ## pin the dependencies again (needs uv)
-	$(PIN) --extra amqp --extra postgres --extra oidc --extra fleet -o deploy/requirements/runtime.txt pyproject.toml
+	$(PIN) --extra amqp --extra postgres --extra oidc --extra fleet --extra otel -o deploy/requirements/runtime.txt pyproject.toml
 	$(PIN) -c deploy/requirements/runtime.txt -o deploy/requirements/runtime-plain.txt pyproject.toml
-	$(PIN) --extra amqp --extra postgres --extra oidc --extra fleet --extra journal -c deploy/requirements/runtime.txt -o deploy/requirements/runtime-journal.txt pyproject.toml
+	$(PIN) --extra amqp --extra postgres --extra oidc --extra fleet --extra otel --extra journal -c deploy/requirements/runtime.txt -o deploy/requirements/runtime-journal.txt pyproject.toml
 	$(PIN) -c deploy/requirements/runtime.txt -o deploy/requirements/build.txt --group build
 	$(PIN) -c deploy/requirements/runtime.txt -o deploy/requirements/wheels.txt --group wheels
-	$(PIN) --extra amqp --extra postgres --extra oidc --extra fleet --extra pipeline -c deploy/requirements/runtime.txt -o deploy/requirements/dev.txt pyproject.toml --group dev
+	$(PIN) --extra amqp --extra postgres --extra oidc --extra fleet --extra otel --extra pipeline -c deploy/requirements/runtime.txt -o deploy/requirements/dev.txt pyproject.toml --group dev
