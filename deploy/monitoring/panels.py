@@ -393,6 +393,7 @@ DASHBOARD = (
                     ("reconnects", grown("amqsidecar_link_reconnects_total")),
                     ("taken over", grown("amqsidecar_takeovers_total")),
                     ("journal failed", grown("amqsidecar_journal_failures_total")),
+                    ("spans lost", grown("amqsidecar_otlp_dropped_total")),
                     ("clock set", grown("amqsidecar_clock_steps_total")),
                     ("ambiguous notes", grown("amqsidecar_cause_notes_ambiguous_total")),
                     ("webhooks sent", grown("amqsidecar_webhook_attempts_total")),

@@ -77,6 +77,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "deploy/reference/doctor",
         "deploy/reference/runbooks",
         "deploy/monitoring/README",
+        "deploy/reference/traces",
         "deploy/reference/schedules",
         "deploy/reference/journal",
         "deploy/reference/pipeline",

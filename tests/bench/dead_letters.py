@@ -49,6 +49,7 @@ class DeadLetters:
         self.broker = broker
         self.origin = origin
         self.peer = application_peer(broker)
+        self.properties: dict[str, str] = {}
 
     def put(self, count: int, *, per_second: float = 0) -> None:
         """Put this many, as fast as possible or at a pace."""
@@ -77,6 +78,7 @@ class ArtemisDeadLetters(DeadLetters):
                 "_AMQ_ORIG_ADDRESS": self.origin,
                 "_AMQ_ORIG_QUEUE": self.origin,
                 "_AMQ_ORIG_MESSAGE_ID": 2**40,
+                **self.properties,
             },
             per_second=per_second,
         )

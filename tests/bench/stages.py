@@ -22,6 +22,7 @@ from bench.peers import BROKERS, NAMES
 from bench.sidecar_watch import measured_sidecar, watch
 from bench.staged_sidecar import Told
 from support.jms.process import LONG_RUN, shared_process
+from support.otlp_receiver import otlp_receiver
 
 OWN = Path(__file__).parents[2]
 PROGRAM = ("-m", "bench.staged_sidecar")
@@ -33,6 +34,7 @@ class Program(NamedTuple):
 
     checkout: Path
     python: Path
+    sets: tuple[str, ...] = ()
 
 
 OWN_PROGRAM = Program(OWN, Path(sys.executable))
@@ -47,6 +49,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--count", type=int, default=20_000, help="messages per round and checkout")
     parser.add_argument("--delay-ms", type=int, default=0, help="1: each is a row of the schedule")
+    parser.add_argument("--otel", type=float, help="compare with sending spans: the sampling")
     options = parser.parse_args()
     shared_process(LONG_RUN)
     wire = options.wire or ("core" if options.broker.startswith("artemis") else "openwire")
@@ -54,10 +57,15 @@ def main() -> None:
     programs = [OWN_PROGRAM] if other == OWN_PROGRAM else [other, OWN_PROGRAM]
     rounds: list[list[Told]] = []
     with (
+        otlp_receiver() as receiver,
         tempfile.TemporaryDirectory(prefix="bench-") as folder,
         BROKERS[options.broker]() as broker,
         dead_letters(broker, "bench.moved") as dead,
     ):
+        if options.otel is not None:
+            dead.properties["traceparent"] = f"00-{'ab' * 16}-{'cd' * 8}-01"
+            sets = (f"otel.endpoint={receiver.url}", f"otel.sampling={options.otel}")
+            programs = [OWN_PROGRAM, OWN_PROGRAM._replace(sets=sets)]
         for number in range(options.rounds + 1):
             told: dict[Program, Told] = {}
             for program in programs if number % 2 else programs[::-1]:
@@ -76,7 +84,8 @@ def main() -> None:
     print(table(rounds))
     if len(programs) > 1:
         ratios = [whole_us(ours) / whole_us(other) for other, ours in rounds]
-        print(f"median of the ratios of the rounds, here by there: {median(ratios):.2f}")
+        print(f"median of the ratios of the rounds, here by there: {median(ratios):.3f}")
+        print(f"spans that arrived: {len(receiver.spans)}")
 
 
 def bench_stages(
@@ -86,6 +95,7 @@ def bench_stages(
     dead.put(count)
     with measured_sidecar(folder, dead.broker, delay_ms=delay_ms, wire=wire) as sidecar:
         sidecar.program = (str(program.python), *PROGRAM)
+        sidecar.options += program.sets
         checkout = program.checkout
         folders = (checkout / "sidecar", checkout / "plugins", OWN / "tests")
         path = os.pathsep.join(str(folder.resolve()) for folder in folders)

@@ -755,7 +755,7 @@ def test_the_way_to_a_database_is_open_where_a_parameter_names_the_port(
 
 PEERS = {
     name: [{"podSelector": {"matchLabels": {"app": name}}}]
-    for name in ("broker", "database", "openid", "objectStore", "dns")
+    for name in ("broker", "database", "openid", "telemetry", "objectStore", "dns")
 }
 
 
@@ -766,6 +766,7 @@ def test_each_way_out_leads_to_its_peers_only() -> None:
         "http": CASES["shared, OpenID"]["config"]["http"],
         "journal": {"path": "s3://bucket/journal"},
         "listener": {"acceptor": "stomp+ssl://broker"},
+        "otel": {"endpoint": "http://collector:4318"},
     }
     values = CASES["shared, OpenID"] | {"config": config, "networkPolicy": {"to": PEERS}}
     rules = rendered(values)["NetworkPolicy"]["spec"]["egress"]
@@ -775,6 +776,7 @@ def test_each_way_out_leads_to_its_peers_only() -> None:
         ([5671], PEERS["broker"]),
         ([5432, 5433], PEERS["database"]),
         ([443], PEERS["openid"]),
+        ([4318], PEERS["telemetry"]),
         ([443], PEERS["objectStore"]),
     ]
     objects = render(values | {"listener": {"enabled": True}})

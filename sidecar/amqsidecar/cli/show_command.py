@@ -15,6 +15,7 @@ from amqsidecar.config.schema import Config
 from amqsidecar.errors import NothingFound
 from amqsidecar.model.message import MessageView
 from amqsidecar.model.schedule import RowView
+from amqsidecar.operations.last_death import last_death, log_links
 from amqsidecar.operations.lying import LyingMessage
 from amqsidecar.operations.references import Found, find_reference
 from amqsidecar.operations.timeline import describe_all, tag_of
@@ -82,6 +83,9 @@ def show(
         (print_line if found.redelivery_id is None else say)(line)
     if found.redelivery_id is not None:
         _print_message(found, SystemClock().now_ms())
+        death = last_death(found.history)
+        for name, url in log_links(config.http.links, config.otel.traced_share, death).items():
+            print_line(f"{name:<14} {url}")
     if view is not None:
         _print_content(view)
 

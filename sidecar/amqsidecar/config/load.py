@@ -107,7 +107,7 @@ def missing_files(config: Config, keys: Iterable[str]) -> dict[str, Path]:
 def check_start(config: Config, awaited: Collection[str] = ()) -> list[Problem]:
     """Return why `run` refuses to start.
 
-    Files that can't be read, an address open to strangers, a wire whose library is not installed.
+    Files that can't be read, an address open to strangers, a library that is not installed.
 
     Args:
         config: all options.
@@ -117,6 +117,9 @@ def check_start(config: Config, awaited: Collection[str] = ()) -> list[Problem]:
     if config.http.strangers_problem:
         what = f"http.listen: {config.http.strangers_problem}"
         problems.append(Problem(config.origin("http.listen"), what))
+    if config.otel.endpoint and find_spec("opentelemetry") is None:
+        what = 'otel.endpoint: needs OpenTelemetry: pip install "amqsidecar[otel]"'
+        problems.append(Problem(config.origin("otel.endpoint"), what))
     for key in _PATHS:
         path = _lookup(config, key)
         if key in awaited or not isinstance(path, Path) or not _is_file(str(path)):
@@ -375,7 +378,7 @@ def _wants_text(key: str) -> bool:
     """Return whether an option takes a text, so that a value on a command line needs no quotes."""
     field = known_options().get(key)
     return field is not None and not any(
-        kind in str(field.annotation) for kind in ("int", "bool", "Mapping")
+        kind in str(field.annotation) for kind in ("int", "float", "bool", "Mapping")
     )
 
 

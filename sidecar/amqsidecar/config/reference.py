@@ -97,7 +97,7 @@ def _written(field: Any) -> str:
         return ""
     if isinstance(default, tuple):
         return f"`[{', '.join(default)}]`"
-    assert isinstance(default, str | int | Path)  # noqa: S101 - the schema has no other
+    assert isinstance(default, str | int | float | Path)  # noqa: S101 - the schema has no other
     return f"`{default}`"
 
 

@@ -19,6 +19,7 @@ from amqsidecar.config.sections.journal import HistoryOptions, JournalOptions
 from amqsidecar.config.sections.listener import ListenerOptions
 from amqsidecar.config.sections.log import LogOptions
 from amqsidecar.config.sections.observe import ObserveOptions
+from amqsidecar.config.sections.otel import OtelOptions
 from amqsidecar.config.sections.policy import PolicyOptions, VerdictPolicy
 from amqsidecar.config.sections.redelivery import (
     ExhaustedChoice,
@@ -46,6 +47,7 @@ class Config(Section):
     )
     http: HttpOptions = section(HttpOptions, "Metrics, health, console and API.")
     log: LogOptions = section(LogOptions, "The log on standard error.")
+    otel: OtelOptions = section(OtelOptions, "Spans of attempts by OTLP.")
     discovery: DiscoveryOptions = section(DiscoveryOptions, "Finding dead-letter queues.")
     observe: ObserveOptions = section(ObserveOptions, "Looking at what lies in dead-letter queues.")
     outcomes: OutcomesOptions = section(OutcomesOptions, "Outcomes of re-sends.")

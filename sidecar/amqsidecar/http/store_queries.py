@@ -33,6 +33,7 @@ from amqsidecar.model.message import MessageEdit, MessageView
 from amqsidecar.model.schedule import RowView, StoreState
 from amqsidecar.operations.active_rules import Policies
 from amqsidecar.operations.browse import read_story, row_named
+from amqsidecar.operations.last_death import LogLinks, no_links
 from amqsidecar.operations.lying import ReadLying
 from amqsidecar.operations.message import (
     EDIT_BYTES_MAX,
@@ -94,7 +95,7 @@ class Tools(msgspec.Struct, frozen=True, kw_only=True):
         lying: reads what lies in a final dead-letter queue.
         reports: folder of the jobs' reports.
         audit: file of the audit.
-        links: to log systems, by name; see `log_links`.
+        links: see `LogLinks`.
         webhooks: subscriptions by name, each with what it is about.
         sidecar_status: returns the sidecar's own status.
         lateness: as in `ProcessCounts`.
@@ -107,7 +108,7 @@ class Tools(msgspec.Struct, frozen=True, kw_only=True):
     lying: ReadLying | None = None
     reports: Path | None = None
     audit: Path | None = None
-    links: Mapping[str, str] = msgspec.field(default_factory=dict)
+    links: LogLinks = no_links
     webhooks: Mapping[str, str] = msgspec.field(default_factory=dict)
     sidecar_status: Callable[[], SidecarStatus] | None = None
     lateness: Callable[[], list[tuple[float | None, int]]] | None = None

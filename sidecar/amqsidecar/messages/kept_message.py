@@ -12,6 +12,15 @@ from amqsidecar.formats.openwire_dead_letter import group_field, take_apart
 from amqsidecar.formats.openwire_properties import encode_text, read_properties
 from amqsidecar.model.cause import TEXT_MAX
 from amqsidecar.model.provenance import kept_cause
+from amqsidecar.model.trace_context import (
+    B3,
+    CONTEXT_PROPERTIES,
+    TRACEPARENT,
+    is_sampled,
+    parse_b3,
+    parse_traceparent,
+    sampling_limit,
+)
 
 LONGEST_NAME: Final = 512
 """A property whose encoded name is longer is not read."""
@@ -60,6 +69,24 @@ def chosen_cause(names: Sequence[str]) -> ReadCause:
         return kept_cause(next((found[name] for name in names if found.get(name)), None))
 
     return cause
+
+
+def producer_of(share: float) -> Callable[[str, str, bytes], str]:
+    """Return a reader of the producer's trace context (`Readers.producer`).
+
+    Args:
+        share: of messages that are traced; those of others are not read.
+    """
+    limit, read = sampling_limit(share), chosen_properties(CONTEXT_PROPERTIES)
+
+    def producer(redelivery_id: str, encoding: str, message: bytes) -> str:
+        if not is_sampled(redelivery_id, limit):
+            return ""
+        found = read(encoding, message) or {}
+        context = parse_traceparent(found.get(TRACEPARENT, "")) or parse_b3(found.get(B3, ""))
+        return "" if context is None else context.traceparent
+
+    return producer
 
 
 def chosen_properties(names: Collection[str], longest: int = LONGEST_TEXT) -> ReadProperties:

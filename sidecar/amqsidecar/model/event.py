@@ -35,6 +35,7 @@ class Received(Event, frozen=True, gc=False, kw_only=True, tag="received"):
         cause_group: the group by `intake.group_by`; "" = that of its cause.
         life: what the broker's dead letter and a copy of the listener have in common if both are of
             one delivery, behind `dead:` or `copy:`; "" = not known, or without the listener.
+        traceparent: the producer's trace context; "" = the message is not traced, or has none.
     """
 
     source: str
@@ -48,6 +49,7 @@ class Received(Event, frozen=True, gc=False, kw_only=True, tag="received"):
     properties: dict[str, str] | None = None
     cause_group: str = ""
     life: str = ""
+    traceparent: str = ""
 
 
 class Returned(Received, frozen=True, gc=False, kw_only=True, tag="returned"):

@@ -1,7 +1,7 @@
 """The last death of a message, with its consumer's words, and its place in a log system."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Final
 from urllib.parse import quote
@@ -9,15 +9,22 @@ from urllib.parse import quote
 import msgspec
 
 from amqsidecar.model.event import AMBIGUOUS, AnyEvent, Explained, Received
+from amqsidecar.model.trace_context import (
+    is_sampled,
+    own_context,
+    parse_traceparent,
+    sampling_limit,
+)
 
 AROUND_MS: Final = 5 * 60_000
 """The times from and to of a link are so long before and after the death."""
 
-PLACEHOLDERS: Final = ("from", "to", "from_ms", "to_ms", "consumer", "trace_id")
+PLACEHOLDERS: Final = (
+    *("from", "to", "from_ms", "to_ms", "consumer", "trace_id", "attempts_trace_id"),
+)
 """The names that the template of a link may have in braces."""
 
 _PLACEHOLDER = re.compile(r"\{(\w*)\}")
-_TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 class LastDeath(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,7 +34,7 @@ class LastDeath(msgspec.Struct, frozen=True, kw_only=True):
         cause: in the consumer's words or the broker's, with the stack trace if there is one; None =
             no reason is known.
         consumer: the application; "" = no note named one.
-        trace_id: of the delivery that failed; "" = not known.
+        trace_id: of the delivery that failed, else of the producer; "" = not known.
     """
 
     redelivery_id: str
@@ -43,17 +50,24 @@ def last_death(history: Iterable[AnyEvent]) -> LastDeath | None:
     for event in history:
         if isinstance(event, Received):
             found = LastDeath(
-                redelivery_id=event.redelivery_id, at_ms=event.at_ms, cause=event.cause
+                redelivery_id=event.redelivery_id,
+                at_ms=event.at_ms,
+                cause=event.cause,
+                trace_id=_trace_id(event.traceparent),
             )
         elif isinstance(event, Explained) and found is not None and event.answer != AMBIGUOUS:
-            trace = _TRACEPARENT.fullmatch(event.traceparent)
             found = msgspec.structs.replace(
                 found,
                 cause=event.cause or found.cause,
                 consumer=event.consumer,
-                trace_id=trace[1] if trace else "",
+                trace_id=_trace_id(event.traceparent) or found.trace_id,
             )
     return found
+
+
+def _trace_id(traceparent: str) -> str:
+    context = parse_traceparent(traceparent)
+    return "" if context is None else context.trace_id
 
 
 def placeholders(template: str) -> list[str]:
@@ -61,15 +75,19 @@ def placeholders(template: str) -> list[str]:
     return _PLACEHOLDER.findall(template)
 
 
-def log_links(templates: Mapping[str, str], death: LastDeath | None) -> dict[str, str]:
+def log_links(
+    templates: Mapping[str, str], traced_share: float, death: LastDeath | None
+) -> dict[str, str]:
     """Return addresses in log systems by name; without those that need what is not known.
 
     Args:
         templates: by name, with `PLACEHOLDERS` in braces.
+        traced_share: of messages, whose attempts are spans.
         death: None = there is none.
     """
     if death is None:
         return {}
+    is_traced = is_sampled(death.redelivery_id, sampling_limit(traced_share))
     from_ms, to_ms = max(0, death.at_ms - AROUND_MS), death.at_ms + AROUND_MS
     values = {
         "from": _iso(from_ms),
@@ -78,12 +96,22 @@ def log_links(templates: Mapping[str, str], death: LastDeath | None) -> dict[str
         "to_ms": str(to_ms),
         "consumer": death.consumer,
         "trace_id": death.trace_id,
+        "attempts_trace_id": own_context(death.redelivery_id).trace_id if is_traced else "",
     }
     return {
         name: _PLACEHOLDER.sub(lambda found: quote(values[found[1]], safe=""), template)
         for name, template in templates.items()
         if all(values[wanted] for wanted in placeholders(template))
     }
+
+
+LogLinks = Callable[[LastDeath | None], Mapping[str, str]]
+"""A death to addresses in log systems, by name; see `log_links`."""
+
+
+def no_links(_death: LastDeath | None) -> Mapping[str, str]:
+    """Return none."""
+    return {}
 
 
 def _iso(at_ms: int) -> str:

@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate
 from threading import Lock
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from prometheus_client import CollectorRegistry, Metric, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Exemplar as ShownExemplar
 
 from amqsidecar import __version__
 from amqsidecar.clock import Clock, SystemClock
@@ -61,6 +62,17 @@ _GAUGES_OF_DESTINATIONS: Final = tuple(
 _RELEASE_S: Final = 60.0
 
 Labels = tuple[str, ...]
+
+
+class Exemplar(NamedTuple):
+    """A value of a histogram, with the span that it was measured in."""
+
+    trace_id: str
+    span_id: str
+    value: float
+    at_s: float
+
+
 MetricValues = dict[Labels, float]
 
 
@@ -155,6 +167,17 @@ class Metrics:
         with self._lock:
             self._histograms["amqsidecar_cycle_duration_seconds"].add((duration_s,))
             self._histograms["amqsidecar_cycle_messages"].add((message_count,))
+
+    def set_exemplar(self, name: str, exemplar: Exemplar) -> None:
+        """Show an exemplar with the bucket of a histogram that its value is in."""
+        with self._lock:
+            self._histograms[name].exemplify(exemplar)
+
+    def dropped_by_otlp(self, signal: str, count: int) -> None:
+        """Count what a receiver of OTLP will never get."""
+        totals = self._values["amqsidecar_otlp_dropped_total"]
+        with self._lock:
+            totals[signal,] = totals.get((signal,), 0.0) + count
 
     def logged_in(self, caller: str, result: str) -> None:
         """Count a log-in by password."""
@@ -410,11 +433,21 @@ class _TableCollector(Collector):
         return self._metrics.families()
 
 
+_Bucket = tuple[str, float] | tuple[str, float, ShownExemplar]
+
+
 class _Histogram:
     def __init__(self, bounds: Sequence[float]) -> None:
         self._bounds = bounds
         self._counts = [0] * (len(bounds) + 1)
         self._sum = 0.0
+        self._exemplars: list[ShownExemplar | None] = [None] * len(self._counts)
+
+    def exemplify(self, exemplar: Exemplar) -> None:
+        """Replace the exemplar of a bucket."""
+        ids = {"trace_id": exemplar.trace_id, "span_id": exemplar.span_id}
+        shown = ShownExemplar(ids, exemplar.value, exemplar.at_s)
+        self._exemplars[bisect_left(self._bounds, exemplar.value)] = shown
 
     def add(self, values: Sequence[float]) -> None:
         bounds, counts = self._bounds, self._counts
@@ -431,10 +464,15 @@ class _Histogram:
         """Return the upper bound of each bucket with its count; None = beyond the last bound."""
         return list(zip((*self._bounds, None), self._counts, strict=True))
 
-    def snapshot(self) -> tuple[list[tuple[str, float]], float]:
-        """Return (upper bound, cumulative count) for each bucket, and the sum."""
+    def snapshot(self) -> tuple[list[_Bucket], float]:
+        """Return (upper bound, cumulative count, perhaps an exemplar) by bucket, and the sum."""
         names = [*(str(bound) for bound in self._bounds), "+Inf"]
-        return list(zip(names, accumulate(self._counts), strict=True)), self._sum
+        found: list[_Bucket] = []
+        for name, count, exemplar in zip(
+            names, accumulate(self._counts), self._exemplars, strict=True
+        ):
+            found.append((name, count) if exemplar is None else (name, count, exemplar))
+        return found, self._sum
 
 
 class EventCounts(msgspec.Struct):

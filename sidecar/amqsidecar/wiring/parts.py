@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from starlette.routing import BaseRoute
 
     from amqsidecar.http.authentication.settings import AccessSettings
+    from amqsidecar.otlp.sender import OtlpSender
 
 log = structlog.get_logger("amqsidecar.wiring.app")
 
@@ -95,6 +96,7 @@ class ProcessParts:
             owner_of(config.http.metrics_owners),
         )
         self.log_events = LogEvents(clock)
+        self._sender: OtlpSender | None = None
         self.links = LinkMaker(
             config, link_clock, crash_point, self.rules.classic, self.rules.digest
         )
@@ -153,11 +155,31 @@ class ProcessParts:
             BrokerRefused: the broker refuses us for good at the first attempt.
             ConfigError: the address can't be listened on, or a file can't be used.
         """
-        with self.serving(open_schedule) as address, stopping(service.stop), beside:
+        with (
+            self.sending(open_schedule),
+            self.serving(open_schedule) as address,
+            stopping(service.stop),
+            beside,
+        ):
             service.service_clock.every(1.0, "log_summary", self.log_events.flush_if_due)
             log.info("started", version=__version__, http=address)
             collect_seldom()
             service.run()
+
+    @contextmanager
+    def sending(self, open_schedule: OpenSchedule | None) -> Iterator[None]:
+        """Send to the receiver of OTLP while the block runs, where there is one."""
+        options = self.config.otel
+        if not options.endpoint:
+            yield
+            return
+        from amqsidecar.otlp.sender import OtlpSender  # noqa: PLC0415 - an extra, which is there
+
+        self._sender = OtlpSender(
+            options.endpoint, options.traced_share, self.clock, self.metrics, open_schedule
+        )
+        with self._sender.worker:
+            yield
 
     @contextmanager
     def serving(self, open_schedule: OpenSchedule | None) -> Iterator[str]:
@@ -185,6 +207,7 @@ class ProcessParts:
         from amqsidecar.http.serving import HttpServer  # noqa: PLC0415
         from amqsidecar.http.store_queries import StoreQueries, Tools  # noqa: PLC0415
         from amqsidecar.operations.active_rules import policies_of  # noqa: PLC0415
+        from amqsidecar.operations.last_death import log_links  # noqa: PLC0415
         from amqsidecar.operations.status import sidecar_status  # noqa: PLC0415
 
         queries = StoreQueries(
@@ -207,7 +230,7 @@ class ProcessParts:
                 lying=lying_reader(config, clock),
                 reports=config.http.reports,
                 audit=None if config.log.audit in (STDERR, STDOUT) else Path(config.log.audit),
-                links=config.http.links,
+                links=partial(log_links, config.http.links, config.otel.traced_share),
                 webhooks={name: one.about for name, one in config.webhooks.subscriptions.items()},
                 sidecar_status=lambda: sidecar_status(self.health, self.metrics),
                 lateness=lambda: self.metrics.counts().lateness,
@@ -244,6 +267,8 @@ class ProcessParts:
     def _observe(self, events: Sequence[AnyEvent], stats: CycleStats | None) -> None:
         self.metrics.observe(events)
         self.log_events.observe(events)
+        if self._sender is not None:
+            self._sender.observe(events, stats)
         if stats is not None:
             self.metrics.cycle_finished(stats.duration_s, stats.taken + stats.sent)
 

@@ -36,7 +36,7 @@ from amqsidecar.messages.edit import edit_properties
 from amqsidecar.messages.facts import delivery_facts
 from amqsidecar.messages.fields import Field, FieldKind, OpenMessage, parse_field
 from amqsidecar.messages.interceptions import vetting
-from amqsidecar.messages.kept_message import chosen_cause, chosen_properties
+from amqsidecar.messages.kept_message import chosen_cause, chosen_properties, producer_of
 from amqsidecar.model.destination import Destination, queue
 from amqsidecar.model.service_mark import ServiceMark, ServiceMarkKind
 from amqsidecar.operations.act import ActionRefused
@@ -242,12 +242,13 @@ class RunningRules:
             readers: of the mode; all others follow from the configuration.
         """
         keeps_exhausted = self._config.redelivery.exhausted is ExhaustedChoice.KEEP
-        journaled = self._config.journal.properties
+        journaled, share = self._config.journal.properties, self._config.otel.traced_share
         readers = replace(
             readers,
             properties=chosen_properties(journaled) if journaled else None,
             true_origin=true_origins(self.classic),
             cause=chosen_cause(self._config.intake.cause_properties),
+            producer=producer_of(share) if share else None,
             edit=edit_properties,
             vet=vetting(copy_keys(self._config)),
         )

@@ -254,7 +254,8 @@ def run_observing(config: Config) -> None:
             health=parts.health,
         )
         serving, reporting = parts.serving(parts.open_schedule), _reporting(parts)
-        with serving as address, stopping(observer.stop), reporting:
+        sending = parts.sending(parts.open_schedule)
+        with sending, serving as address, stopping(observer.stop), reporting:
             _housekeeping(parts, instance, death_groups, None).plan(observer.service_clock)
             log.info("started", version=__version__, http=address, mode="observe")
             observer.run()

@@ -4,6 +4,7 @@ import re
 import shutil
 import sqlite3
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode, urljoin
@@ -21,6 +22,7 @@ from amqsidecar.model.group_note import GroupNote
 from amqsidecar.model.schedule import Recall, RowFilter, RowState
 from amqsidecar.model.shown import shown
 from amqsidecar.operations import operate
+from amqsidecar.operations.last_death import log_links
 from amqsidecar.operations.status import SidecarStatus, sidecar_status
 from amqsidecar.telemetry.health import Health
 from amqsidecar.telemetry.metrics import Metrics
@@ -267,7 +269,7 @@ def test_groups_are_merged_muted_and_separated_and_the_last_trace_has_links(
     store.close()
     links = {"logs": "https://logs.example/?from={from_ms}&q={consumer}", "at": "https://l/{from}"}
     masking = Masking(Bodies.OPERATORS, ["secret-[0-9]+"])
-    with console_client(path, masking=masking, links=links) as client:
+    with console_client(path, masking=masking, links=partial(log_links, links, 0.0)) as client:
         address = "/groups/one?" + urlencode({"destination": "queue://a", "group": key})
         page = page_of(client, address)
         assert page.get_element_by_id("main").xpath(".//h1//span/@title") == ["stack 5f0c2a91d3e7"]

@@ -38,8 +38,8 @@ ONLY_IN_HISTORY = {
 }
 
 
-# The reason says the same of a gate and of a missing token.
-SAID_OTHERWISE = {"gate", "life", "token_is_missing"}
+# The reason says the same of a gate and of a missing token; spans say it of traces.
+SAID_OTHERWISE = {"gate", "life", "token_is_missing", "traceparent"}
 
 
 def test_no_field_of_an_event_is_forgotten() -> None:

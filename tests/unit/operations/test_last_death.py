@@ -1,10 +1,12 @@
 """The last death of a message, and its links to log systems."""
 
+import msgspec
 import pytest
 
 from amqsidecar.config.load import load_config
 from amqsidecar.errors import ConfigError
 from amqsidecar.model.event import AMBIGUOUS, AnyEvent, Explained, Received, Resent, Returned
+from amqsidecar.model.trace_context import own_context
 from amqsidecar.operations.last_death import LastDeath, last_death, log_links
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -57,15 +59,30 @@ def test_links_have_time_consumer_and_trace_and_only_what_is_known() -> None:
     }
     bare = LastDeath(redelivery_id="r", at_ms=1_700_000_000_000, cause=None)
     logs = "https://logs/?from=2023-11-14T22%3A08%3A20.000%2B00%3A00&to=1700000300000"
-    assert log_links(templates, bare) == {"logs": logs}
+    assert log_links(templates, 0.0, bare) == {"logs": logs}
     noted = LastDeath(
         redelivery_id="r", at_ms=1_700_000_000_000, cause=None, consumer='a"&b', trace_id=TRACE
     )
-    assert log_links(templates, noted) == {
+    assert log_links(templates, 0.0, noted) == {
         "logs": logs,
         "traces": f"https://traces/{TRACE}?service=a%22%26b",
     }
-    assert log_links(templates, None) == {}
+    assert log_links(templates, 0.0, None) == {}
+
+
+def test_the_trace_is_the_producers_where_no_note_names_another() -> None:
+    producer = "0af7651916cd43dd8448eb211c80319c"
+    died = msgspec.structs.replace(DIED, traceparent=f"00-{producer}-00f067aa0ba902b7-01")
+    assert getattr(last_death([died]), "trace_id", None) == producer
+    assert getattr(last_death([died, NOTE]), "trace_id", None) == TRACE
+
+
+def test_the_trace_of_the_attempts_is_linked_where_the_message_is_traced() -> None:
+    templates = {"attempts": "https://traces/{attempts_trace_id}"}
+    death = last_death([DIED])
+    assert log_links(templates, 0.0, death) == {}
+    own = own_context("r-1").trace_id
+    assert log_links(templates, 1.0, death) == {"attempts": f"https://traces/{own}"}
 
 
 @pytest.mark.parametrize(

@@ -297,11 +297,12 @@ class HttpOptions(Section):
 
     links: Links = option(
         {},
-        "Links to log systems by name, shown with groups and messages, such as `logs: "
+        "Links to log and trace systems by name, shown with groups and messages, such as `logs: "
         "https://logs.example.com/?from={from_ms}&to={to_ms}&q={consumer}%20{trace_id}`. `{from}` "
         "and `{to}` (ISO 8601) or `{from_ms}` and `{to_ms}` are five minutes before and after the "
-        "death; `{consumer}` and `{trace_id}` come from its note (`cause-notes.md`). A link whose "
-        "values are not known is left out.",
+        "death; `{consumer}` and `{trace_id}` come from its note (`cause-notes.md`), the trace "
+        "else from the producer; `{attempts_trace_id}` is that of its attempts (`traces.md`). A "
+        "link whose values are not known is left out.",
     )
 
     def problems(self) -> Iterator[KeyedProblem]:

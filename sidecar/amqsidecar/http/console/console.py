@@ -2,9 +2,8 @@
 
 import asyncio
 import functools
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from importlib.resources import files
-from types import MappingProxyType
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -22,7 +21,7 @@ from amqsidecar.http.guard import caller_of
 from amqsidecar.http.masking import Masking
 from amqsidecar.http.static import StaticFiles
 from amqsidecar.http.store_queries import NoStore, StoreBusy, StoreQueries
-from amqsidecar.operations.last_death import log_links
+from amqsidecar.operations.last_death import LogLinks, no_links
 from amqsidecar.operations.status import SidecarStatus
 
 NAVIGATION: Final = (
@@ -59,7 +58,7 @@ class PageFrame:
         navigation: Sequence[tuple[str, str]],
         *,
         templates: str | None = None,
-        links: Mapping[str, str] = MappingProxyType({}),
+        links: LogLinks = no_links,
         tell_status: Callable[[], SidecarStatus] | None = None,
     ) -> None:
         """Set it up.
@@ -69,7 +68,7 @@ class PageFrame:
             masking: of texts on pages.
             navigation: addresses and names of the pages that every page leads to.
             templates: package with more templates; None = only those of the sidecar's console.
-            links: to log systems, by name; see `log_links`.
+            links: see `LogLinks`.
             tell_status: returns the sidecar's own status; None = no sidecar serves these pages.
         """
         self.clock = clock
@@ -78,7 +77,7 @@ class PageFrame:
         self._environment = make_environment(templates)
         self._environment.filters["masked"] = masking.text
         self._environment.filters["as_group"] = masking.group
-        self._environment.globals["log_links"] = functools.partial(log_links, links)
+        self._environment.globals["log_links"] = links
         self._environment.globals.update(
             static=self.static.url,
             address=address,

@@ -1,0 +1,1 @@
+"""Attempts as spans, to a receiver of OTLP."""
