@@ -61,8 +61,8 @@ class Many:
             self.broker, ManagementQuestion(resource, operation, arguments, attribute)
         )
 
-    def kill(self, count: int) -> None:
-        self.peer.fill(self.orders, count, size=100, batch=2_000)
+    def kill(self, count: int, size: int = 100) -> None:
+        self.peer.fill(self.orders, count, size=size, batch=2_000)
         for _ in range(count):
             if not int(
                 str(self.ask(f"queue.{self.orders}", "sendMessagesToDeadLetterAddress", ""))
@@ -156,11 +156,11 @@ def test_chosen_messages_behind_what_the_broker_has_in_memory_are_taken(
 ) -> None:
     """A consumer with a selector gets nothing from there. The sidecar dies again and again."""
     settings = _SETTINGS.replace("</max-delivery-attempts>", "</max-delivery-attempts>" + _PAGES)
-    core = "" if is_roomy else "<global-max-size>100000</global-max-size>"
+    core = "" if is_roomy else "<global-max-size>900000</global-max-size>"
     with ArtemisBroker(address_settings=settings, core=core) as broker:
         many = Many(broker, tmp_path, unique, wire)
         with many.sidecar:
-            many.kill(PAGED)
+            many.kill(PAGED, size=1_000)
             assert many.ask("address.DLQ", "", attribute="Paging")
             before = many.places()
             many.sidecar.start()
