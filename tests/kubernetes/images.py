@@ -14,8 +14,11 @@ from pathlib import Path
 from support import maven, versions
 from support.deployment import image
 from support.deployment.cluster import PAUSE_IMAGE
+from support.deployment.kubernetes_programs import programs_beside
 
 BROKERS = "localhost/brokers:test"
+PROMETHEUS = "localhost/prometheus:test"
+RELOADER = "localhost/prometheus-config-reloader:test"
 # Does nothing, but buries processes, as that of Kubernetes; it holds a pod's network.
 PAUSE = """\
 #include <signal.h>
@@ -33,6 +36,7 @@ int main(void) {
 }
 """
 PAUSE_FILE = 'FROM scratch\nCOPY pause /pause\nUSER 65535:65535\nENTRYPOINT ["/pause"]\n'
+PROGRAM_FILE = 'FROM {base}\nCOPY {name} /bin/\nENTRYPOINT ["/bin/{name}"]\n'
 BROKERS_FILE = """\
 FROM {java}
 COPY artemis /opt/artemis
@@ -52,6 +56,9 @@ def make_archives() -> None:
     image.sidecar_archive(folder)
     image.archive(_pause_image(), folder / "pause.tar", PAUSE_IMAGE)
     image.archive(_brokers_image(), folder / "brokers.tar", BROKERS)
+    for name in (PROMETHEUS, RELOADER):
+        program = programs_beside() / name.removeprefix("localhost/").removesuffix(":test")
+        image.archive(_program_image(name, program), folder / f"{program.name}.tar", name)
 
 
 def _folder() -> Path:
@@ -65,6 +72,11 @@ def _pause_image() -> str:
         command = ["gcc", "-static", "-O2", "-s", "-o", f"{place}/pause", f"{place}/pause.c"]
         subprocess.run(command, check=True)
         return image.build(PAUSE_IMAGE, PAUSE_FILE, place)
+
+
+def _program_image(name: str, program: Path) -> str:
+    text = PROGRAM_FILE.format(base=image.base_image(), name=program.name)
+    return image.build(name, text, program.parent)
 
 
 def _brokers_image() -> str:

@@ -1,6 +1,7 @@
 """One namespace of the cluster, which enforces the Pod Security Standard "restricted"."""
 
 import json
+import re
 import urllib.error
 import urllib.request
 from base64 import b64encode
@@ -18,6 +19,9 @@ NAME = "redelivery-amqsidecar"
 CONFIG = "/etc/amqsidecar/config/amqsidecar.yaml"
 HTTP_PORT = 9464
 READY_WITHIN_S = 120.0
+CONNECT = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 3)"
+API = ("kubernetes.default.svc", 443)
+"""Which no sidecar needs, and no policy of the chart permits."""
 
 
 class Namespace:
@@ -117,6 +121,17 @@ class Namespace:
     def exec(self, pod: str, *command: str) -> str:
         """Return what a command prints in the sidecar's container."""
         return self.kubectl("exec", pod, "--container=amqsidecar", "--", *command)
+
+    def reaches(self, pod: str, container: str, host: str, port: int) -> bool:
+        """Say whether a container with Python can connect."""
+        command = ("exec", pod, f"--container={container}", "--", "python3", "-c", CONNECT)
+        try:
+            self.kubectl(*command, host, str(port))
+        except KubectlError as error:
+            if not re.search("TimeoutError|ConnectionRefusedError", str(error)):
+                raise
+            return False
+        return True
 
     def status(self, pod: str) -> Any:
         """Return what `amqsidecar status` says."""

@@ -35,9 +35,10 @@ KUBERNETES = ("1.29.0", "1.37.0")
 """The oldest that the chart is for, and the newest that there is a schema of."""
 WITHOUT_CLUSTER = ("--kube-version", KUBERNETES[-1])
 """For commands that ask none: a Helm that Go has built by itself thinks of Kubernetes 1.20."""
+OPERATOR = "github.com/prometheus-operator/prometheus-operator@v0.85.0"
 CRDS = (
     (
-        "github.com/prometheus-operator/prometheus-operator@v0.85.0",
+        OPERATOR,
         "example/prometheus-operator-crd",
         ("podmonitors", "servicemonitors", "prometheusrules"),
     ),
@@ -92,6 +93,11 @@ def schema_folder() -> Path:
     return cached(f"kubernetes-schemas-{SCHEMAS}-{versions}-{digest}", _gather_schemas)
 
 
+def module_folder(module: str) -> Path:
+    """Return the folder of a Go module, fetched when missing."""
+    return Path(json.loads(go("mod", "download", "-json", module))["Dir"])
+
+
 def _gather_schemas(folder: Path) -> None:
     with tempfile.TemporaryDirectory(dir=folder) as download:
         package = f"kubernetes-validate=={SCHEMAS}"
@@ -118,7 +124,7 @@ def _gather_schemas(folder: Path) -> None:
                         target.write_bytes(unpacked.read(name))
     (folder / "crd").mkdir()
     for module, place, names in CRDS:
-        where = Path(json.loads(go("mod", "download", "-json", module))["Dir"]) / place
+        where = module_folder(module) / place
         for name in names:
             [source] = where.glob(f"*{name}.yaml")
             crd = msgspec.yaml.decode(source.read_bytes())

@@ -1,4 +1,4 @@
-"""Kubernetes' own programs, its name server, and what enforces network policies, built by Go.
+"""Kubernetes' own programs, its name server, and what a cluster has beside, built by Go.
 
 `PYTHONPATH=tests python -m support.deployment.kubernetes_programs` builds them in
 minutes, once per machine, into the cache of `support.maven`. A build that was killed continues at
@@ -13,7 +13,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from support.deployment.helm import go
+from support.deployment.helm import OPERATOR, go
+from support.deployment.prometheus import MODULE_OF_3
 from support.maven import cache_root, cached
 
 KUBERNETES = "1.36.3"
@@ -47,8 +48,12 @@ func main() { coremain.Run() }
 
 BESIDE = {
     "github.com/cloudnativelabs/kube-router/v2@v2.1.0": ("kube-router",),
+    OPERATOR: ("operator", "prometheus-config-reloader"),
+    f"github.com/prometheus/prometheus@v{MODULE_OF_3}": ("prometheus",),
 }
-"""What a cluster has beside Kubernetes: programs by module."""
+"""What enforces network policies, and Prometheus with its operator: programs by module."""
+# Why: Debian's Prometheus can't ask Kubernetes for pods, and two dozen clouds take minutes.
+TAGS = "remove_all_sd,enable_kubernetes_sd"
 
 
 def kubernetes_programs() -> Path:
@@ -59,7 +64,7 @@ def kubernetes_programs() -> Path:
 
 def programs_beside() -> Path:
     """Return the folder with the programs of `BESIDE`."""
-    digest = hashlib.sha256(repr(BESIDE).encode()).hexdigest()[:12]
+    digest = hashlib.sha256(repr((BESIDE, TAGS)).encode()).hexdigest()[:12]
     return cached(f"kubernetes-beside-{digest}", _build_beside)
 
 
@@ -72,7 +77,7 @@ def _build_beside(folder: Path) -> None:
             # Why not `go install`: it takes no module that replaces parts of itself.
             go("mod", "edit", f"-require={module}", folder=place)
             go(
-                "build", "-mod=mod", "-trimpath", "-ldflags", "-s -w",
+                "build", "-mod=mod", "-tags", TAGS, "-trimpath", "-ldflags", "-s -w",
                 "-o", f"{folder}/",
                 *(f"{path}/cmd/{name}" for name in names),
                 folder=place,
