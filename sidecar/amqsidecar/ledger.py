@@ -15,6 +15,7 @@ import msgspec
 from amqsidecar.model.event import AnyEvent, OutcomeProved
 from amqsidecar.model.failure import BUCKET_MS, CountKind, FailureCount
 from amqsidecar.model.group_note import GroupNote
+from amqsidecar.model.marker import Marker
 from amqsidecar.model.operation import Member, Operation, OutcomeKind
 from amqsidecar.model.outcome import Observation
 from amqsidecar.model.row_changes import RowChange
@@ -322,6 +323,14 @@ class Ledger(Protocol):
         """Return what services did, the latest first, at most `limit`."""
         ...
 
+    def add_marker(self, marker: Marker) -> None:
+        """Store a marker with its event; of each pattern the latest `MARKS_KEPT`. Durable."""
+        ...
+
+    def markers(self, since_ms: int, limit: int) -> list[Marker]:
+        """Return markers since a time, the latest first, at most `limit`."""
+        ...
+
     def latest_starts(self) -> list[ServiceMark]:
         """Return the latest start of each instance, the latest first."""
         ...
@@ -338,6 +347,6 @@ class Ledger(Protocol):
 
         Groups whose last death, ended operations whose end, originals whose edit and observations
         that lie before are removed, at most `limit` of each; and such notes whose group is gone,
-        and service marks, but for the latest of each instance that the store knows.
+        markers, and service marks, but for the latest of each instance that the store knows.
         """
         ...

@@ -18,6 +18,7 @@ from amqsidecar.model.event import (
     Edited,
     Explained,
     Held,
+    Marked,
     OutcomeProved,
     Received,
     Resent,
@@ -33,6 +34,7 @@ from amqsidecar.model.failure import (
     failure_cause,
 )
 from amqsidecar.model.group_note import LATEST_KEPT, GroupNote
+from amqsidecar.model.marker import Marker
 from amqsidecar.model.operation import (
     Action,
     Member,
@@ -1195,6 +1197,45 @@ def test_the_latest_service_marks_are_kept_and_old_ones_forgotten_but_for_the_la
     while store.forget_ledger(10**6, 0, 7):
         pass
     assert [one.at_ms for one in store.service_marks(999)] == [MARKS_KEPT + 2]
+
+
+def marker(at_ms: int, destination: str = "queue://orders.>") -> Marker:
+    return Marker(at_ms=at_ms, text=f"rollout {at_ms}", destination=destination, author="cli:ann")
+
+
+def test_markers_are_kept_beside_service_marks_with_their_events(open_store: MakeStore) -> None:
+    store = open_store()
+    began = service_mark(1)
+    store.add_service_mark(began)
+    position = store.tail()
+    early, late, everywhere = marker(2), marker(4), marker(3, "")
+    for one in (early, everywhere, late):
+        store.add_marker(one)
+    reopened = open_store()
+    assert reopened.markers(0, 9) == [late, everywhere, early]
+    assert reopened.markers(3, 1) == [late]
+    assert reopened.service_marks(9) == reopened.latest_starts() == [began]
+    assert [*store.events_after(position, 9).events] == [
+        Marked(at_ms=one.at_ms, destination=one.destination, actor=one.author, reason=one.text)
+        for one in (early, everywhere, late)
+    ]
+
+
+def test_the_latest_markers_of_a_pattern_are_kept_and_old_ones_forgotten(store: Schedule) -> None:
+    store.add_service_mark(service_mark(1, store.state().instance))
+    store.add_marker(marker(1, "queue://pay"))
+    for number in range(MARKS_KEPT + 3):
+        store.add_marker(marker(number))
+    kept = [one.at_ms for one in store.markers(0, 999)]
+    assert kept == [*range(MARKS_KEPT + 2, 2, -1), 1]
+    while store.forget_ledger(MARKS_KEPT, 0, 7):
+        pass
+    assert [one.at_ms for one in store.markers(0, 999)] == [
+        *range(MARKS_KEPT + 2, MARKS_KEPT - 1, -1)
+    ]
+    while store.forget_ledger(10**6, 0, 7):
+        pass
+    assert (store.markers(0, 999), len(store.service_marks(9))) == ([], 1)
 
 
 def test_notes_are_kept_as_long_as_their_group(store: Schedule) -> None:

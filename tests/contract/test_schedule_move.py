@@ -20,6 +20,7 @@ from amqsidecar.model import row_changes
 from amqsidecar.model.event import Edited
 from amqsidecar.model.failure import CountKind, failure_cause
 from amqsidecar.model.group_note import GroupNote
+from amqsidecar.model.marker import Marker
 from amqsidecar.model.operation import Action, Operation, Selection
 from amqsidecar.model.outcome import Observation
 from amqsidecar.model.schedule import RowFilter, RowState, TakenRow
@@ -271,6 +272,9 @@ class History:
                 at_ms=self.now_ms, instance="i", kind=ServiceMarkKind.START, rules_digest="d"
             )
         )
+        self.store.add_marker(
+            Marker(at_ms=self.now_ms, text="orders 4.2", destination="queue://a", author="ann")
+        )
 
     def journal(self) -> None:
         self.store.keep_for_journal(True)
@@ -311,6 +315,7 @@ def contents(store: AnyStore) -> dict[str, Any]:
         "notes": store.notes("queue://a", "a.Refused: order *"),
         "value": store.read_value("webhook:a"),
         "marks": store.service_marks(100),
+        "markers": store.markers(0, 100),
         "lag": store.outbox_lag(),
         "next": store.next_due_ms(),
         "key": store.group_key,

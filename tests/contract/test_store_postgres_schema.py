@@ -21,7 +21,7 @@ from support.virtual_clock import VirtualClock
 from support.waiting import eventually
 
 MakeStore = Callable[..., PostgresStore]
-VERSION = 107
+VERSION = 108
 OLDEST = 101
 NEWER = VERSION + 1
 

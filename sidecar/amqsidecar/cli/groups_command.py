@@ -21,6 +21,7 @@ from amqsidecar.config.schema import Config
 from amqsidecar.errors import NothingFound
 from amqsidecar.model.cause_groups import split_stack
 from amqsidecar.operations.failures.groups import Group, read_groups
+from amqsidecar.operations.markers import new_since
 from amqsidecar.operations.words import CAUSE_SOURCES, lacks_cause, one_line, span
 
 
@@ -56,7 +57,8 @@ def groups(
     \b
     JSON: [{"number", "destination", "cause_group", "trend": "new" | "up" | "steady" | "down" |
     "quiet", "recent", "recent_messages", "day_before", "first_at_ms", "last_at_ms", "total",
-    "waiting", "held", "parked", "exhausted", "example_id", "note": as in `note` | null}]
+    "waiting", "held", "parked", "exhausted", "example_id", "note": as in `note` | null,
+    "new_since": as in `mark` | null}]
     With --suggest: [{"destination", "messages", "fields": [{"field", "present", "distinct",
     "values": {value: messages}, "same_as"}]}]
     """  # noqa: D301 - the backspace makes the library keep the lines
@@ -119,7 +121,7 @@ def _times(messages: int, deaths: int) -> str:
 def _cells(group: Group, now_ms: int) -> tuple[str, ...]:
     return (
         str(group.number),
-        group.trend.value,
+        new_since(group.new_since, now_ms) if group.new_since else group.trend.value,
         _times(group.recent_messages, group.recent),
         str(group.day_before),
         str(group.waiting),

@@ -44,6 +44,7 @@ _SUMMARIES: Final = {
     "status_command:status": "Print waiting messages by destination and state.",
     "groups_command:groups": "Print failures by destination and cause.",
     "operate.note_command:note": "Write a note on a group of failures, and print its notes.",
+    "operate.mark_command:mark": "Mark this moment, such as a deployment, and print the markers.",
     "list_command:list_": "List messages by number, exhausted ones after all others.",
     "show_command:show": "Show a message: where it waits, and all that happened to it.",
     "operate.edit_command:edit": "Edit a message and re-send it now.",

@@ -7,8 +7,8 @@ from typing import Final
 
 import msgspec
 
-from amqsidecar.engine.judging.allowed_origins import parse_pattern
 from amqsidecar.model.destination import Destination, parse_destination
+from amqsidecar.model.destination_pattern import covers, overlap, parse_pattern
 from amqsidecar.model.operation import Action
 from amqsidecar.policy.destination_map import DestinationMap
 
@@ -58,6 +58,15 @@ class Rights(msgspec.Struct, frozen=True, kw_only=True):
         if given is None or (destination is None and given == self.view):
             return True
         return destination is not None and _is_within(given, destination)
+
+    def allows_all_of(self, right: Right, pattern: str) -> bool:
+        """Whether a right is given on all that a pattern matches; "" = everything."""
+        given = self.patterns(right)
+        return given is None or any(covers(one, pattern) for one in given)
+
+    def sees_some_of(self, pattern: str) -> bool:
+        """Whether something that a pattern matches may be viewed; "" = everything."""
+        return self.view is None or any(overlap(one, pattern) for one in self.view)
 
     @property
     def is_limited(self) -> bool:

@@ -31,6 +31,7 @@ from amqsidecar.model.event import (
 )
 from amqsidecar.model.failure import BUCKET_MS, CountKind, FailureCount, FailureGroup, GroupTally
 from amqsidecar.model.group_note import GroupNote
+from amqsidecar.model.marker import Marker
 from amqsidecar.model.operation import Member, Operation, OperationState, OutcomeKind
 from amqsidecar.model.outcome import Observation
 from amqsidecar.model.row_changes import RowChange
@@ -162,6 +163,16 @@ class _SeenSchedule:
 
     def service_marks(self, limit: int) -> list[ServiceMark]:
         return self._store.service_marks(limit)
+
+    def add_marker(self, marker: Marker) -> None:
+        if not self._rights.allows_all_of(Right.ACT, marker.destination):
+            place = marker.destination or "all destinations"
+            raise HttpRefused(403, f"your role has no right to {Right.ACT} at {place}")
+        self._store.add_marker(marker)
+
+    def markers(self, since_ms: int, limit: int) -> list[Marker]:
+        found = self._store.markers(since_ms, _ALL)
+        return [one for one in found if self._rights.sees_some_of(one.destination)][:limit]
 
     def latest_starts(self) -> list[ServiceMark]:
         return self._store.latest_starts()

@@ -273,6 +273,19 @@ class Edited(Event, frozen=True, gc=False, kw_only=True, tag="edited"):
     actor: str
 
 
+class Marked(Event, frozen=True, gc=False, kw_only=True, tag="marked"):
+    """A person or a deployment pipeline set a marker.
+
+    Attributes:
+        destination: the pattern of what it concerns; "" = all destinations.
+        reason: its text.
+    """
+
+    destination: str
+    actor: str
+    reason: str
+
+
 class CycleInDoubt(Event, frozen=True, gc=False, kw_only=True, tag="cycle_in_doubt"):
     """The token is gone or of another time: what the cycle took and sent counts as waiting.
 
@@ -329,6 +342,7 @@ AnyEvent = (
     | Cancelled
     | Redirected
     | Edited
+    | Marked
     | CycleInDoubt
     | CycleRecovered
 )

@@ -12,6 +12,8 @@ from amqsidecar.model.service_mark import ServiceMarkKind
 from amqsidecar.operations.confidence import Share, share
 from amqsidecar.operations.failures.former_groups import Place, read_cause_groups, read_deaths
 from amqsidecar.operations.failures.groups import DAY_MS, HOUR_MS
+from amqsidecar.operations.markers import MARKERS_MAX
+from amqsidecar.operations.words import one_line
 from amqsidecar.schedule import Schedule
 
 OTHER: Final = "(all others)"
@@ -209,10 +211,13 @@ def schedule_ahead(schedule: Schedule, now_ms: int, zoom: Zoom = Zoom.DAY) -> Ti
     return Timeline(from_ms=now_ms, step_ms=step_ms, zoom=zoom, series=[due])
 
 
-def marks_since(schedule: Schedule, from_ms: int) -> list[ChartMark]:
+def marks_since(
+    schedule: Schedule, from_ms: int, destination: str | None = None
+) -> list[ChartMark]:
     """Return the latest acts since a time, the oldest first.
 
-    These are operations, starts of services, and changes of their rules.
+    These are operations, starts of services, changes of their rules, and markers: all, or those
+    that concern a destination.
     """
     marks = [
         ChartMark(
@@ -224,7 +229,12 @@ def marks_since(schedule: Schedule, from_ms: int) -> list[ChartMark]:
         if one.created_at_ms >= from_ms
     ]
     marks += [one for one in _service_marks(schedule) if one.at_ms >= from_ms][-_MARKS_MAX:]
-    return sorted(marks, key=lambda one: one.at_ms)
+    markers = [
+        ChartMark(at_ms=one.at_ms, what=f"{one_line(one.text)}, marked by {one.author}")
+        for one in schedule.markers(from_ms, MARKERS_MAX)
+        if destination is None or one.concerns(destination)
+    ]
+    return sorted([*marks, *markers[:_MARKS_MAX]], key=lambda one: one.at_ms)
 
 
 def _service_marks(schedule: Schedule) -> Iterator[ChartMark]:

@@ -135,6 +135,9 @@ DESCRIPTIONS: Final[Mapping[type[events.Event], Callable[[Any], str]]] = {
     events.Cancelled: lambda event: f"to {event.destination} by {event.actor}",
     events.Redirected: lambda event: f"to {event.destination} by {event.actor}{_because(event)}",
     events.Edited: lambda event: f"{event.destination}: edited by {event.actor}",
+    events.Marked: lambda event: (
+        f"{one_line(event.reason, 200)} by {event.actor}, {event.destination or 'all destinations'}"
+    ),
     events.Released: lambda event: (
         f"to {event.destination} by {event.actor}, due {clock_time(event.due_at_ms)}"
     ),

@@ -3,30 +3,23 @@
 import csv
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 
 import altair
 import fsspec
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
 
 from amqsidecar.errors import ConfigError, Problem
+from amqsidecar.model.event import Marked
+from amqsidecar.model.marker import Marker
 
 _NEAR_MS: Final = 3_600_000
 """A marker this long before or after an interval may still explain it."""
 _COLUMNS: Final = 2
+_MARKERS_MAX: Final = 1_000
 _WORDS_PX: Final = 120
 _COLOUR: Final = "#d9651f"
-
-
-class Marker(NamedTuple):
-    """An event that people noted, with its time.
-
-    Attributes:
-        at_ms: since the epoch.
-        text: in a few words.
-    """
-
-    at_ms: int
-    text: str
 
 
 def load_markers(path: str) -> tuple[Marker, ...]:
@@ -58,7 +51,7 @@ def load_markers(path: str) -> tuple[Marker, ...]:
             problems.append(Problem(f"{path}:{number}", what))
     if problems:
         raise ConfigError(problems)
-    return tuple(sorted(found))
+    return tuple(sorted(found, key=lambda one: one.at_ms))
 
 
 def _marker(row: Sequence[str]) -> Marker:
@@ -67,13 +60,33 @@ def _marker(row: Sequence[str]) -> Marker:
     moment = datetime.fromisoformat(row[0].strip())
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
-    return Marker(round(moment.timestamp() * 1000), row[1].strip())
+    return Marker(at_ms=round(moment.timestamp() * 1000), text=row[1].strip())
 
 
-def near(markers: Sequence[Marker], earliest_ms: int, latest_ms: int) -> str:
-    """Return the possible cause of a change between two times, as the end of a sentence."""
+def journaled_markers(events: DataFrame, noted: Sequence[Marker]) -> tuple[Marker, ...]:
+    """Return the latest markers of a history and given ones, in order of time."""
+    marked = events.where(f.col("type") == f.lit(Marked.__struct_config__.tag))
+    chosen = marked.select(f.unix_millis("at"), "reason", "destination").distinct()
+    latest = chosen.orderBy(f.desc(f.unix_millis("at"))).limit(_MARKERS_MAX).collect()
+    found = [
+        Marker(at_ms=at_ms, text=text, destination=destination or "")
+        for at_ms, text, destination in latest
+    ]
+    return tuple(sorted([*found, *noted], key=lambda one: one.at_ms))
+
+
+def near(
+    markers: Sequence[Marker], earliest_ms: int, latest_ms: int, destination: str | None = None
+) -> str:
+    """Return the possible cause of a change between two times, as the end of a sentence.
+
+    With a destination, canonical text, only markers that concern it are named.
+    """
     names = [
-        one.text for one in markers if earliest_ms - _NEAR_MS <= one.at_ms <= latest_ms + _NEAR_MS
+        one.text
+        for one in markers
+        if earliest_ms - _NEAR_MS <= one.at_ms <= latest_ms + _NEAR_MS
+        and (destination is None or one.concerns(destination))
     ]
     return f"; at that time: {', '.join(names)}" if names else ""
 

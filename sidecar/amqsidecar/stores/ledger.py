@@ -9,17 +9,21 @@ from typing import Any, Protocol
 
 import msgspec
 
+from amqsidecar.model.event import Marked
 from amqsidecar.model.failure import CountKey, FailureCount, FailureGroup
 from amqsidecar.model.group_note import LATEST_KEPT, GroupNote
+from amqsidecar.model.marker import Marker
 from amqsidecar.model.operation import Member, Operation, is_working
 from amqsidecar.model.outcome import Observation
 from amqsidecar.model.service_mark import MARKS_KEPT, ServiceMark
+from amqsidecar.store import StoreTransaction
 from amqsidecar.stores.packing import pack_struct, structs_of
 from amqsidecar.stores.rows import GROUPED_CHARACTERS, INDEXED_CHARACTERS, LAST_ID
 
 _MINUTE_MS = 60_000
 _FOLLOWED = "followed"
 """Name of the value with the position of `Ledger.followed_until`."""
+_MARKER = "marker"
 
 decode_operation = msgspec.json.Decoder(Operation).decode
 _decode_observation = msgspec.json.Decoder(Observation).decode
@@ -96,7 +100,7 @@ class CommonLedger(CommonPart):
         with self._written():
             return self._write(change(self._locked(number)))
 
-    def _written(self) -> AbstractContextManager[object]:
+    def _written(self) -> AbstractContextManager[StoreTransaction]:
         """Begin a transaction for a person's action."""
         raise NotImplementedError
 
@@ -219,11 +223,38 @@ class CommonLedger(CommonPart):
         instance = self._database.text(mark.instance)
         values = msgspec.structs.asdict(mark) | {"instance": instance, "kind": mark.kind.value}
         with self._database.transaction():
-            self._database.queue("add_service_mark", **values)
-            self._database.queue("drop_service_marks", instance=instance, kept=MARKS_KEPT)
+            self._add_mark(**values, destination="", text="", author="")
+
+    def _add_mark(self, **values: Any) -> None:
+        place = {name: values[name] for name in ("instance", "destination")}
+        self._database.queue("add_service_mark", **values)
+        self._database.queue("drop_service_marks", **place, kept=MARKS_KEPT)
 
     def service_marks(self, limit: int) -> list[ServiceMark]:
-        return structs_of(ServiceMark, self._database.rows("read_service_marks", limit=limit))
+        values = {"is_marker": False, "since_ms": 0, "limit": limit}
+        found = self._database.rows("read_service_marks", **values)
+        return structs_of(ServiceMark, (row[:4] for row in found))
+
+    def add_marker(self, marker: Marker) -> None:
+        text = self._database.text
+        values = {
+            name: text(value) if isinstance(value, str) else value
+            for name, value in msgspec.structs.asdict(marker).items()
+        }
+        event = Marked(
+            at_ms=marker.at_ms,
+            destination=marker.destination,
+            actor=marker.author,
+            reason=marker.text,
+        )
+        with self._written() as transaction:
+            self._add_mark(**values, instance="", kind=_MARKER, rules_digest="")
+            transaction.record([event])
+
+    def markers(self, since_ms: int, limit: int) -> list[Marker]:
+        values = {"is_marker": True, "since_ms": since_ms, "limit": limit}
+        found = self._database.rows("read_service_marks", **values)
+        return structs_of(Marker, ((row[0], *row[4:]) for row in found))
 
     def latest_starts(self) -> list[ServiceMark]:
         return structs_of(ServiceMark, self._database.rows("latest_starts"))

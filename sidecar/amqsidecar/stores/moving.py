@@ -41,7 +41,9 @@ TABLES: Final[Mapping[str, Sequence[str]]] = {
         *("id", *_GROUP, "at_ms", "author", "text", "owner", "snoozed_until_ms", "muted_deaths"),
         "merged_into",
     ),
-    "service_mark": ("id", "at_ms", "instance", "kind", "rules_digest"),
+    "service_mark": (
+        *("id", "at_ms", "instance", "kind", "rules_digest", "destination", "text", "author"),
+    ),
     "kept_value": ("name", "body"),
 }
 """The columns of each table, in the order in which tables are copied."""

@@ -93,25 +93,26 @@ DELETE FROM group_note WHERE id IN (
 );
 
 -- name: add_service_mark
--- What a service did.
-INSERT INTO service_mark (at_ms, instance, kind, rules_digest)
-VALUES (:at_ms, :instance, :kind, :rules_digest);
+-- What a service did, or a marker: without an instance.
+INSERT INTO service_mark (at_ms, instance, kind, rules_digest, destination, text, author)
+VALUES (:at_ms, :instance, :kind, :rules_digest, :destination, :text, :author);
 
 -- name: drop_service_marks
--- What an instance did before its latest marks.
+-- Marks of an instance, or markers of a pattern, before the latest.
 DELETE FROM service_mark WHERE id IN (
-    SELECT id FROM service_mark WHERE instance = :instance
+    SELECT id FROM service_mark WHERE instance = :instance AND destination = :destination
     ORDER BY id DESC LIMIT -1 OFFSET :kept
 );
 
 -- name: read_service_marks
--- What services did, the latest first.
-SELECT at_ms, instance, kind, rules_digest FROM service_mark ORDER BY id DESC LIMIT :limit;
+-- What services did since a time, or markers, the latest first.
+SELECT at_ms, instance, kind, rules_digest, text, destination, author FROM service_mark
+WHERE (kind = 'marker') = :is_marker AND at_ms >= :since_ms ORDER BY id DESC LIMIT :limit;
 
 -- name: latest_starts
 -- The latest start of each instance, the latest first.
 SELECT at_ms, instance, kind, rules_digest FROM service_mark
-WHERE id IN (SELECT max(id) FROM service_mark WHERE kind <> 'rules' GROUP BY instance)
+WHERE id IN (SELECT max(id) FROM service_mark WHERE kind NOT IN ('rules', 'marker') GROUP BY instance)
 ORDER BY id DESC;
 
 -- name: set_kept

@@ -7,8 +7,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from amqsidecar.journal import SegmentFile, stream_folder
+from amqsidecar.model.marker import Marker
 from amqsidecar.pipeline.causes.causes import CausesOptions, run_causes
-from amqsidecar.pipeline.markers import Marker
 from pipeline.journals import write_rows
 
 

@@ -29,6 +29,7 @@ from amqsidecar.model.cause import cause_group
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.event import AnyEvent, Redirected, Resent
 from amqsidecar.model.group_note import GroupNote
+from amqsidecar.model.marker import Marker
 from amqsidecar.model.operation import Action, OutcomeKind, Selection, paused
 from amqsidecar.model.outcome import Observation
 from amqsidecar.model.schedule import RowFilter, RowState, TakenRow
@@ -137,6 +138,11 @@ def _note(row: TakenRow, text: str) -> GroupNote:
     )
 
 
+def _mark(store: SqliteStore, text: str, destination: str) -> None:
+    at_ms = NOW_MS - HOUR_MS
+    store.add_marker(Marker(at_ms=at_ms, text=text, destination=destination, author="ann"))
+
+
 def _act(store: SqliteStore, action: Action, rows: RowFilter, actor: str) -> int:
     wish = Wish(action=action, selection=Selection(rows=rows), actor=actor, expected=1)
     return operate.begin(store, wish, NOW_MS - 30_000).id
@@ -166,6 +172,8 @@ def _make_base(path: Path) -> None:
             at_ms=NOW_MS - HOUR_MS, instance="test", kind=ServiceMarkKind.START, rules_digest="x"
         )
     )
+    for destination in ("queue://orders.>", ""):
+        _mark(store, "orders 4.2", destination)
     store.add_observations(
         [Observation(destination="queue://orders.a", at_ms=NOW_MS - 9_000, depth=4)]
     )
@@ -210,6 +218,8 @@ def _add_pay(path: Path, world: int) -> None:
     ]
     _keep(store, rows, [*story, *sent])
     store.add_note(_note(rows[0], f"pay {world}"))
+    for number in range(1 + 120 * world):
+        _mark(store, f"pay {world}", f"queue://pay.{number}")
     store.add_observations(
         [
             Observation(destination=f"queue://{name}", at_ms=NOW_MS - 9_000, depth=n, unknown=n)

@@ -63,6 +63,7 @@ COMMANDS: dict[str, Sequence[Sequence[str]]] = {
         ["note", HOSTILE, "--destination", PLACE, "--cause-group", "1", "--owner", HOSTILE],
         ["note", "--destination", PLACE, "--cause-group", HOSTILE],
     ],
+    "mark": [["mark", HOSTILE], ["mark"], ["mark", "x", "--destination", HOSTILE]],
     "retry": [["retry", "--all", "--dry-run"], ["retry", "--destination", HOSTILE, "--dry-run"]],
     "give-up": [["give-up", "--all", "--dry-run"]],
     "hold": [["hold", "--all", "--dry-run"], ["hold", "--destination", PLACE, "--yes"]],

@@ -12,6 +12,7 @@ from amqsidecar.cli import main
 from amqsidecar.cli.journal.journal_command import COMMANDS
 from amqsidecar.journals.folder import LocalFolder
 from amqsidecar.journals.writer import JournalWriter
+from amqsidecar.stores.sqlite.database import SCHEMA_VERSION
 from support.histories.journal_rows import KINDS, filled
 from support.stores.unsynced import UnsyncedStore
 from support.virtual_clock import VirtualClock
@@ -77,11 +78,12 @@ def test_a_whole_journal_is_compared_with_its_store(run: Run) -> None:
 
 def test_the_store_of_an_unknown_version_is_left_as_it_is(run: Run, tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "schedule.db")) as database:
-        database.execute("PRAGMA user_version = 105")
+        database.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
     before = (tmp_path / "schedule.db").read_bytes()
     code, text, told = run("verify")
     assert (code, text) == (main.EXIT_UNAVAILABLE, "")
-    assert "schema version 105, this amqsidecar knows 104: a newer version wrote it" in told
+    numbers = f"schema version {SCHEMA_VERSION + 1}, this amqsidecar knows {SCHEMA_VERSION}"
+    assert f"{numbers}: a newer version wrote it" in told
     assert (tmp_path / "schedule.db").read_bytes() == before
 
 

@@ -14,11 +14,11 @@ from amqsidecar.broker import (
     IntakeQueue,
     LookSession,
 )
-from amqsidecar.engine.judging.allowed_origins import parse_pattern
 from amqsidecar.engine.judging.dead_letter_names import DeadLetterNames
 from amqsidecar.engine.manual import ALL, Manual, selector_without
 from amqsidecar.errors import QueueRefused
 from amqsidecar.model.destination import queue
+from amqsidecar.model.destination_pattern import parse_pattern
 from amqsidecar.model.provenance import Provenance
 from amqsidecar.policy.classic_rules import (
     ClassicRules,

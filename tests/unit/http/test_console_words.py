@@ -186,7 +186,7 @@ def group(**counts: int) -> Group:
         total=1,
         example_id="m-1",
         note=None,
-        **(none | counts),
+        **(none | counts),  # type: ignore[arg-type]
     )
 
 

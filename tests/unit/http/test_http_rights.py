@@ -73,6 +73,10 @@ BODIES: Final[Mapping[str, Sequence[object]]] = {
         {"destination": place, "cause_group": GROUP, "text": "on it"}
         for place in ("orders.a", "pay.a", "pay.nothing")
     ],
+    "NewMarker": [
+        {"text": "4.2", "destination": place}
+        for place in ("orders.a", "orders.>", "pay.>", "pay.nothing", "*.a", ">", "")
+    ],
     "NewOperation": [
         {"action": action, "filter": chosen, "expected": n, "everything": True, **more}
         for action, more in (
@@ -250,6 +254,27 @@ async def test_an_action_is_about_what_its_right_is_given_on(tmp_path: Path) -> 
         )
         assert refused[0] == 403
         assert (await world.ask("looker", "POST", "/api/v1/operations", json=asked))[0] == 403
+
+
+async def test_a_marker_exists_for_those_whom_it_concerns(tmp_path: Path) -> None:
+    async with two_worlds(tmp_path) as (world, _):
+
+        async def marked(who: str, place: str) -> int:
+            body = {"text": f"by {who}", "destination": place}
+            status, _, _ = await world.ask(who, "POST", "/api/v1/markers", json=body)
+            return int(status)
+
+        async def seen(who: str) -> set[str]:
+            _, _, text = await world.ask(who, "GET", "/api/v1/markers")
+            return set(re.findall(r'"destination":"([^"]*)"', text))
+
+        assert await marked("orders", "orders.eu.>") == 201
+        refused = [await marked("orders", place) for place in ("pay.a", ">", "*.a", "")]
+        assert refused == [403] * 4
+        assert await marked("looker", "orders.a") == await marked("viewer", "orders.a") == 403
+        own = {"queue://orders.>", "queue://orders.eu.>", ""}
+        assert await seen("orders") == await seen("looker") == own
+        assert await seen("operator") == await seen("viewer") == own | {"queue://pay.0"}
 
 
 async def test_a_stream_tells_only_of_what_is_seen(tmp_path: Path) -> None:

@@ -121,8 +121,13 @@ def test_a_file_of_the_first_version_that_has_the_new_table_keeps_it(
         patched.setattr(sqlite_database, "SCHEMA_VERSION", schema_numbers.FIRST + 1)
         store = store_at(path)
         store.open()
-        store.add_service_mark(STARTED)
         store.close()
+    with closing(sqlite3.connect(path)) as database, database:
+        values = (STARTED.at_ms, STARTED.instance, STARTED.kind.value, STARTED.rules_digest)
+        database.execute(
+            "INSERT INTO service_mark (at_ms, instance, kind, rules_digest) VALUES (?, ?, ?, ?)",
+            values,
+        )
     note_version(path, noted)
     store.open()
     assert store.latest_starts() == [STARTED]

@@ -23,6 +23,7 @@ from amqsidecar.model.event import (
     Exhausted,
     Explained,
     Held,
+    Marked,
     Missed,
     OutcomeProved,
     Parked,
@@ -137,6 +138,7 @@ COUNTED: list[tuple[Callable[[], AnyEvent], list[tuple[str, tuple[str, ...]]]]] 
     ),
     (lambda: DeadLettered(at_ms=1, destination=QUEUE, redelivery_count=1), []),
     (lambda: Explained(at_ms=1, destination=QUEUE), []),
+    (lambda: Marked(at_ms=1, destination="queue://a.>", actor="ann", reason="4.2"), []),
     (lambda: Regrouped(at_ms=1, destination=QUEUE, cause_group="a", former_group="b"), []),
     (lambda: Restored(at_ms=1, destination=QUEUE, actor="cli:me"), []),
     (

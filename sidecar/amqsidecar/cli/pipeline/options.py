@@ -74,8 +74,8 @@ Markers = Annotated[
     typer.Option(
         "--markers",
         metavar="PATH",
-        help="CSV file of rollouts and incidents for the report, lines of `time,text` such as "
-        "`2026-11-03T10:00:00Z,rollout 4.2`.",
+        help="CSV file of more markers than `amqsidecar mark` has set, lines of `time,text` such "
+        "as `2026-11-03T10:00:00Z,rollout 4.2`.",
     ),
 ]
 

@@ -15,7 +15,7 @@ from amqsidecar.config.option import (
     as_texts,
     option,
 )
-from amqsidecar.engine.judging.allowed_origins import parse_pattern
+from amqsidecar.model.destination_pattern import parse_pattern
 from amqsidecar.model.resend_effect import ResendEffect
 from amqsidecar.model.sidecar_names import FINAL_SUFFIX
 

@@ -7,25 +7,11 @@ its own rights.
 from collections.abc import Sequence
 
 from amqsidecar.engine.judging.resend_copies import ResendProblem
-from amqsidecar.model.destination import Destination, parse_destination
+from amqsidecar.model.destination import Destination
+from amqsidecar.model.destination_pattern import parse_pattern
 from amqsidecar.policy.destination_map import DestinationMap
 
 OPTION = "redelivery.allowed_origins"
-
-
-def parse_pattern(text: str) -> Destination:
-    """Return a pattern of origins, such as `orders.>`, `orders.#` or `topic://news.*`.
-
-    Raises:
-        ValueError: it is no pattern.
-    """
-    pattern = parse_destination(text)
-    words = pattern.name.split(".")
-    if words[-1] == "#":
-        words[-1] = ">"
-    if "" in words or any("#" in word or (">" in word and word != ">") for word in words):
-        raise ValueError(f"{text!r} is no pattern: `*` is a word, `>` or `#` at the end any number")
-    return Destination(pattern.kind, ".".join(words))
 
 
 def within(allowed: Sequence[str], problem: ResendProblem) -> ResendProblem:

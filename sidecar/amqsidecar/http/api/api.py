@@ -11,6 +11,7 @@ from starlette.routing import Route
 
 from amqsidecar.http.access import HttpRefused
 from amqsidecar.http.api.filter import Filter, understood
+from amqsidecar.http.api.marking import Marking
 from amqsidecar.http.api.notes import Noting
 from amqsidecar.http.api.openapi import document
 from amqsidecar.http.api.operations import ActionEndpoints
@@ -119,6 +120,7 @@ def endpoints(queries: StoreQueries) -> list[ApiEndpoint]:
         *ActionEndpoints(queries).endpoints(),
         *Ruling(queries).endpoints(),
         *Noting(queries).endpoints(),
+        *Marking(queries).endpoints(),
         *Exporting(queries).endpoints(),
         ApiEndpoint(
             path="/events",

@@ -4,11 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from amqsidecar.engine.judging.allowed_origins import parse_pattern
 from amqsidecar.errors import ConfigError
 from amqsidecar.http.access import ROLES, Role
 from amqsidecar.http.authentication.files import NAME
 from amqsidecar.http.rights import Right, Rights, joined, rights_of
+from amqsidecar.model.destination_pattern import parse_pattern
 from amqsidecar.policy_source.policy_yaml import read_yaml
 
 

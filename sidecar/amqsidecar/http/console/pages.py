@@ -159,7 +159,9 @@ def _plot_of_deaths(
     console: Console, at: QueryContext, place: Place | None, zoom: Zoom | None
 ) -> Plotted:
     """Return deaths of a group, or of all; of a chosen time without any, those before it."""
-    marks, masked = marks_since(at.store, at.now_ms - DAY_MS), console.queries.masking.text
+    masked = console.queries.masking.text
+    acts = marks_since(at.store, at.now_ms - DAY_MS, None if place is None else place[0])
+    marks = [msgspec.structs.replace(one, what=masked(one.what)) for one in acts]
 
     def plot(zoom: Zoom, until_ms: int | None = None) -> Plotted:
         if place is not None and zoom is Zoom.DAY:

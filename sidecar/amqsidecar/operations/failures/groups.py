@@ -11,6 +11,7 @@ from amqsidecar.model.cause import group_number
 from amqsidecar.model.cause_groups import CauseGroups
 from amqsidecar.model.failure import BUCKET_MS, GROUPS_MAX, FailureCount, FailureGroup
 from amqsidecar.model.group_note import GroupNote
+from amqsidecar.model.marker import Marker
 from amqsidecar.model.schedule import RowState
 from amqsidecar.operations.failures.former_groups import (
     Place,
@@ -18,6 +19,7 @@ from amqsidecar.operations.failures.former_groups import (
     read_deaths,
     read_failure_groups,
 )
+from amqsidecar.operations.markers import MARKERS_MAX, NEW_SINCE_MS, marker_before
 from amqsidecar.schedule import Schedule
 
 DAY_MS: Final = 24 * 3_600_000
@@ -53,6 +55,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
         exhausted: messages that are redelivered no more, until a person acts.
         example_id: redelivery id of the last one that died.
         note: the latest note on it.
+        new_since: the latest marker in the day before its first death, where it is new.
     """
 
     number: int
@@ -71,6 +74,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     exhausted: int
     example_id: str
     note: GroupNote | None
+    new_since: Marker | None = None
 
     @property
     def kept(self) -> int:
@@ -188,6 +192,7 @@ def _describe(
         # Why its own note first: a note on a former group is one before the groups were joined.
         if note.cause_group == place[1] or place not in notes:
             notes[place] = note
+    markers = schedule.markers(now_ms - DAY_MS - NEW_SINCE_MS, MARKERS_MAX)
     groups = []
     for group in found:
         place = group.destination, group.cause_group
@@ -214,6 +219,7 @@ def _describe(
                 exhausted=rows[group.destination, RowState.EXHAUSTED, group.cause_group],
                 example_id=group.example_id,
                 note=notes.get(place),
+                new_since=marker_before(markers, place[0], group.first_at_ms) if is_new else None,
             )
         )
     return sorted(groups, key=lambda group: (-group.recent, -group.last_at_ms))

@@ -11,6 +11,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from amqsidecar.model.marker import Marker
 from amqsidecar.pipeline.causes.report import write_report
 from amqsidecar.pipeline.causes.tables import (
     HOUR_MS,
@@ -27,7 +28,7 @@ from amqsidecar.pipeline.causes.tables import (
 )
 from amqsidecar.pipeline.changes import HOURS, LevelChange, RateSeries, find_changes
 from amqsidecar.pipeline.doubts import lacking_segments
-from amqsidecar.pipeline.markers import Marker
+from amqsidecar.pipeline.markers import journaled_markers
 from amqsidecar.pipeline.results import Results
 from amqsidecar.pipeline.sources.events import read_events
 from amqsidecar.pipeline.tables import CAUSE_CHANGES, CAUSE_GROUPS, arrow_schema
@@ -113,7 +114,7 @@ def run_causes(spark: SparkSession, options: CausesOptions) -> dict[str, object]
             _facts(options, seen),
             [*lacking_segments(options.events)],
             seen,
-            options.markers,
+            journaled_markers(history, options.markers),
             groups=groups,
             changes=changes,
             cells=grouped,

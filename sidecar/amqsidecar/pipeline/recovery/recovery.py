@@ -12,8 +12,9 @@ import structlog
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
+from amqsidecar.model.marker import Marker
 from amqsidecar.pipeline.doubts import lacking_segments
-from amqsidecar.pipeline.markers import Marker
+from amqsidecar.pipeline.markers import journaled_markers
 from amqsidecar.pipeline.recovery.lives import count_outcomes, read_steps, survey
 from amqsidecar.pipeline.recovery.over_time import Periods
 from amqsidecar.pipeline.recovery.packed import collected
@@ -22,6 +23,7 @@ from amqsidecar.pipeline.recovery.state import KeptState
 from amqsidecar.pipeline.recovery.tables import TABLES, estimates, in_groups, with_owners
 from amqsidecar.pipeline.results import Results, time_text
 from amqsidecar.pipeline.sources.event_files import find_files, table_of_library
+from amqsidecar.pipeline.sources.events import read_events
 
 _HOUR_MS: Final = 3_600_000
 _CLOCKS_MS: Final = 3_600_000
@@ -97,11 +99,13 @@ def _write(options: RecoveryOptions, results: Results, read: DataFrame) -> dict[
     tables["recovery_summary"] = with_owners(tables["recovery_summary"], options.owners)
     for name, table in tables.items():
         results.write(name, table)
+    times = {"since_ms": options.since_ms, "until_ms": options.until_ms}
+    events = read_events(read.sparkSession, options.events, **times)
     summary = write_report(
         results.report_path,
         [*lacking_segments(options.events)],
         _facts(options),
-        options.markers,
+        journaled_markers(events, options.markers),
         streams=surveyed.streams,
         tables=tables,
         min_messages=options.min_messages,

@@ -8,8 +8,9 @@ import altair
 import pandas
 import pyarrow
 
+from amqsidecar.model.marker import Marker
 from amqsidecar.pipeline.changes import HOURS, ShareSeries, least_jump
-from amqsidecar.pipeline.markers import Marker, marker_layers, marker_points, near
+from amqsidecar.pipeline.markers import marker_layers, marker_points, near
 from amqsidecar.pipeline.recovery.judge import ENDS, GIVEN_UP, GROUP
 from amqsidecar.pipeline.recovery.steps import SeenStream
 from amqsidecar.pipeline.recovery.tables import RESENDS
@@ -194,7 +195,7 @@ def _change_line(row: _Row, markers: Sequence[Marker]) -> str:
     earliest, latest = (epoch_ms(row[name]) for name in ("earliest_at", "latest_at"))
     return (
         f"{_name(row)}: {percent(row['share_before'])} to {percent(row['share_recovered'])} of the "
-        f"re-sends recover since {begin_text(row)}{near(markers, earliest, latest)}"
+        f"re-sends recover since {begin_text(row)}{near(markers, earliest, latest, row['origin'])}"
     )
 
 

@@ -1069,10 +1069,11 @@ DELETE FROM shared_note WHERE at < clock_timestamp() - make_interval(secs => %(k
 );
 
 -- name: forget_service_marks
--- What services did before a time, but for the latest mark of each instance that is known.
+-- What services did before a time, but for the latest mark of each instance that is known; and
+-- old markers.
 DELETE FROM service_mark WHERE id IN (
     SELECT id FROM service_mark AS m WHERE at_ms < %(before_ms)s AND (
-        EXISTS (SELECT 1 FROM service_mark AS l WHERE l.instance = m.instance AND l.id > m.id)
+        kind = 'marker' OR EXISTS (SELECT 1 FROM service_mark AS l WHERE l.instance = m.instance AND l.id > m.id)
         OR NOT EXISTS (SELECT 1 FROM instance WHERE name = m.instance)
     )
     ORDER BY id LIMIT %(limit)s

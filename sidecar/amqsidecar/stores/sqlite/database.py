@@ -19,7 +19,7 @@ from amqsidecar.stores.packing import storable
 from amqsidecar.stores.sqlite.reserve import Reserve
 
 APPLICATION_ID = 0x616D7173  # "amqs": distinguishes our files from those of other programs.
-SCHEMA_VERSION = 105
+SCHEMA_VERSION = 106
 QUERIES = read_queries(
     *map(read_sql, ("sqlite/queries.sql", "sqlite/ledger_queries.sql", "queries.sql"))
 )
@@ -51,6 +51,11 @@ _MIGRATIONS: Mapping[int, Sequence[str]] = {
         "CREATE TABLE kept_value (name TEXT PRIMARY KEY, body BLOB NOT NULL) STRICT",
         "INSERT INTO kept_value SELECT 'followed', CAST(position AS BLOB) FROM followed",
         "DROP TABLE followed",
+    ),
+    # Markers of people and deployment pipelines, beside what the service did.
+    105: tuple(
+        f"ALTER TABLE service_mark ADD COLUMN {name} TEXT NOT NULL DEFAULT ''"
+        for name in ("destination", "text", "author")
     ),
 }
 """Statements that make the next version of a file of this one. `schema.sql` makes the first, and a

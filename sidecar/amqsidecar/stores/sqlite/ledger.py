@@ -59,6 +59,7 @@ from amqsidecar.stores.sqlite.operations import (
 from amqsidecar.stores.sqlite.outbox import hidden_block
 from amqsidecar.stores.sqlite.pages import page_rows
 from amqsidecar.stores.sqlite.rows import json_ids, read_in_flight
+from amqsidecar.stores.sqlite.transaction import SqliteTransaction
 
 
 class SqliteLedger(CommonLedger):
@@ -70,9 +71,9 @@ class SqliteLedger(CommonLedger):
     _database: SqliteDatabase
 
     @contextmanager
-    def _written(self) -> Iterator[None]:
+    def _written(self) -> Iterator[SqliteTransaction]:
         with self._database.transaction(), self._database.mapped("be written"):
-            yield
+            yield SqliteTransaction(self._database)
 
     # Looking.
 

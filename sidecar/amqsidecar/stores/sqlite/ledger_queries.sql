@@ -250,10 +250,11 @@ DELETE FROM queue_observation WHERE (destination, minute) IN (
 ) RETURNING 1;
 
 -- name: forget_service_marks
--- What it did too long ago, but for the latest mark.
+-- What it did too long ago, but for the latest mark; and old markers.
 DELETE FROM service_mark WHERE id IN (
-    SELECT id FROM service_mark
-    WHERE at_ms < ? AND id < (SELECT max(id) FROM service_mark) ORDER BY id LIMIT ?
+    SELECT id FROM service_mark WHERE at_ms < ? AND (
+        kind = 'marker' OR id < (SELECT max(id) FROM service_mark WHERE kind <> 'marker')
+    ) ORDER BY id LIMIT ?
 ) RETURNING 1;
 
 -- name: last_block

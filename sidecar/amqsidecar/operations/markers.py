@@ -1,0 +1,78 @@
+"""Markers: setting them, and finding those that explain a new group."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from amqsidecar.model.destination_pattern import parse_pattern
+from amqsidecar.model.marker import Marker
+from amqsidecar.model.service_mark import MARKS_KEPT
+from amqsidecar.operations.act import ActionRefused
+from amqsidecar.operations.words import one_line, span
+from amqsidecar.schedule import Schedule
+from amqsidecar.telemetry import audit
+
+LONGEST_MARKER: Final = 200
+PATTERNS_MAX: Final = 200
+"""Maximum patterns with markers; for another one, those of one must expire first."""
+MARKERS_MAX: Final = PATTERNS_MAX * MARKS_KEPT
+
+NEW_SINCE_MS: Final = 24 * 3_600_000
+"""A marker this long before a group's first death may still explain it."""
+
+
+def set_marker(schedule: Schedule, text: str, destination: str, author: str, now_ms: int) -> Marker:
+    """Store a marker of this moment; return it.
+
+    Args:
+        schedule: an open one.
+        text: in a few words.
+        destination: a pattern such as `orders.>`; "" = all destinations.
+        author: its writer's name.
+        now_ms: the time.
+
+    Raises:
+        ActionRefused: the text is empty or too long, there is no such pattern, or too many patterns
+            have markers.
+    """
+    text = text.strip()
+    if not 0 < len(text) <= LONGEST_MARKER:
+        raise ActionRefused(f"the text of a marker has 1 to {LONGEST_MARKER} characters")
+    try:
+        pattern = str(parse_pattern(destination)) if destination else ""
+    except ValueError as error:
+        raise ActionRefused(str(error)) from error
+    if "," in pattern or len(pattern) > LONGEST_MARKER:
+        raise ActionRefused(
+            f"a pattern has at most {LONGEST_MARKER} characters, and names no list of destinations"
+        )
+    patterns = {one.destination for one in schedule.markers(0, MARKERS_MAX)}
+    if pattern not in patterns and len(patterns) >= PATTERNS_MAX:
+        raise ActionRefused(
+            f"{PATTERNS_MAX} patterns have markers already: use one of them, or a wider one"
+        )
+    marker = Marker(at_ms=now_ms, text=text, destination=pattern, author=author)
+    schedule.add_marker(marker)
+    audit.write("mark", selection={"destination": pattern}, after={"text": text})
+    return marker
+
+
+def marker_before(markers: Sequence[Marker], destination: str, first_at_ms: int) -> Marker | None:
+    """Return the latest marker of a destination in the day before a group's first death there."""
+    return next(
+        (
+            one
+            for one in markers
+            if 0 <= first_at_ms - one.at_ms <= NEW_SINCE_MS and one.concerns(destination)
+        ),
+        None,
+    )
+
+
+def new_since(marker: Marker, now_ms: int) -> str:
+    """Return that a group is new since a marker, for people.
+
+    Example:
+        >>> new_since(Marker(at_ms=0, text="orders 4.2"), 840_000)
+        'new since orders 4.2 (14m ago)'
+    """
+    return f"new since {one_line(marker.text)} ({span(max(0, now_ms - marker.at_ms))} ago)"
