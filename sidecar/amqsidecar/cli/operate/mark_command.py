@@ -36,10 +36,9 @@ def mark(
     sets: Sets = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Mark this moment in charts, groups and reports, and print the markers.
+    """Mark this moment, such as a deployment, and print the markers.
 
-    A deployment pipeline marks a release, so that what fails since then is seen. The latest marker
-    is first.
+    Charts, new groups and reports show them. The latest is first.
 
     \b
     JSON: [{"at_ms", "text", "destination", "author"}]
