@@ -7,7 +7,8 @@ to be given values here.
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,8 +16,12 @@ import pytest
 
 from amqsidecar.http.console.query import FILTER_NAMES
 from amqsidecar.http.live import Live
+from amqsidecar.model import row_changes
 from amqsidecar.model.cause import cause_group
 from amqsidecar.model.operation import Action
+from amqsidecar.model.schedule import RowFilter, RowState
+from amqsidecar.stores.sqlite.store import SqliteStore
+from support.virtual_clock import VirtualClock
 from support.web.worlds import ORDERS, RULES, TIMEOUT, World, two_worlds
 
 GROUP: Final = cause_group(TIMEOUT)
@@ -278,14 +283,38 @@ async def test_a_marker_exists_for_those_whom_it_concerns(tmp_path: Path) -> Non
 
 
 async def test_a_stream_tells_only_of_what_is_seen(tmp_path: Path) -> None:
-    firsts = []
+    """Also later: a hold of `pay.>` changes one world only, a hold of `orders.a` both."""
+    told: list[dict[str, list[bytes]]] = []
     async with two_worlds(tmp_path) as worlds:
-        for world in worlds:
+        for number, world in enumerate(worlds):
             live = Live(world.queries, every_s=0.01)
             events = {who: await live.listen(world.callers[who]) for who in ("orders", "operator")}
-            firsts.append({who: await anext(one) for who, one in events.items()})
-    assert firsts[0]["orders"] == firsts[1]["orders"]
-    assert firsts[0]["operator"] != firsts[1]["operator"]
+            seen = {who: [await anext(one)] for who, one in events.items()}
+            for place in ("pay.z", "orders.a")[1 - number :]:
+                hold(world.path, place)
+                for who in ("orders", "operator")[place == "pay.z" :]:
+                    seen[who].append(await next_counters(events[who], seen[who][-1]))
+            told.append(seen)
+    assert told[0]["orders"] == told[1]["orders"]
+    assert len(set(told[0]["orders"])) == 2
+    assert told[0]["operator"][0] != told[1]["operator"][0]
+    assert len(set(told[1]["operator"])) == 3
+
+
+def hold(schedule: Path, place: str) -> None:
+    """Hold what waits for a queue, as another process does."""
+    with closing(SqliteStore(schedule, clock=VirtualClock())) as store:
+        store.open()
+        chosen = RowFilter(destination=f"queue://{place}", state=RowState.WAITING)
+        assert store.change(chosen, row_changes.hold(1, "ann"))
+
+
+async def next_counters(events: AsyncIterator[bytes], last: bytes) -> bytes:
+    """Return the next counters of a stream that differ from the last."""
+    async for event in events:
+        if event.startswith(b"event: counters") and event != last:
+            return event
+    raise AssertionError("the stream has ended")
 
 
 async def test_a_large_action_and_each_discard_wait_for_another_person(tmp_path: Path) -> None:
