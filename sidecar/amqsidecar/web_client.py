@@ -4,8 +4,8 @@ import asyncio
 import os
 import socket
 import ssl
-from collections.abc import Callable, Mapping
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from collections.abc import Callable, Mapping, Sequence
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -16,6 +16,38 @@ from amqsidecar.errors import SidecarError
 
 _PIECE_BYTES: Final = 65_536
 _MAX_HEAD_BYTES: Final = 32_768
+_NAT64: Final = IPv6Network("64:ff9b::/96")
+
+
+def is_public(address: IPv4Address | IPv6Address) -> bool:
+    """Return whether an address is neither of a private network, nor of this machine or link.
+
+    An IPv4 address within an IPv6 address counts as itself.
+    """
+    inner = _inner(address)
+    if inner is not None:
+        return is_public(inner)
+    return address.is_global and not address.is_multicast
+
+
+def _inner(address: IPv4Address | IPv6Address) -> IPv4Address | None:
+    if isinstance(address, IPv4Address):
+        return None
+    if address in _NAT64:
+        return IPv4Address(int(address) & 0xFFFFFFFF)
+    return address.ipv4_mapped or address.sixtofour
+
+
+def permits(
+    networks: Sequence[IPv4Network | IPv6Network],
+) -> Callable[[IPv4Address | IPv6Address], bool]:
+    """Return what `Client` takes: only public addresses and these networks may be connected to."""
+
+    def is_permitted(address: IPv4Address | IPv6Address) -> bool:
+        address = _inner(address) or address
+        return is_public(address) or any(address in one for one in networks)
+
+    return is_permitted
 
 
 class Unreachable(SidecarError):

@@ -17,11 +17,12 @@ from amqsidecar.model.operation import Action, Operation, OperationState, Select
 from amqsidecar.model.schedule import RowFilter, RowState
 from amqsidecar.telemetry.health import LinkPart, Readiness
 from amqsidecar.telemetry.metrics import Metrics
+from amqsidecar.web_client import permits
 from amqsidecar.webhooks import reporting
 from amqsidecar.webhooks.matters import WantedMatters
 from amqsidecar.webhooks.outbox import PREFIX, Kind, NoticePace, Phase, read_outbox
 from amqsidecar.webhooks.reporting import Reporting, WebhookSubscription, request_test
-from amqsidecar.webhooks.sending import Address, permits
+from amqsidecar.webhooks.sending import Address
 from contract.conftest import MakeStore, OwnStore
 from support.stores.rows import taken_row, took
 from support.virtual_clock import VirtualClock

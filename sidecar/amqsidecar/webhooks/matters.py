@@ -6,16 +6,13 @@ from typing import Final
 import msgspec
 
 from amqsidecar.engine.foreign_tokens import describe
+from amqsidecar.model.cause_groups import CauseGroups
 from amqsidecar.model.failure import GROUPS_MAX
 from amqsidecar.model.foreign_token import orphans
 from amqsidecar.model.group_note import GroupNote
 from amqsidecar.model.operation import Operation, OperationState, awaits_second
 from amqsidecar.model.schedule import RowFilter, RowState
-from amqsidecar.operations.failures.former_groups import (
-    Place,
-    read_cause_groups,
-    read_failure_groups,
-)
+from amqsidecar.operations.failures.former_groups import Place, read_failure_groups
 from amqsidecar.operations.failures.groups import DAY_MS
 from amqsidecar.operations.overview import RecoveryState, read_recoveries
 from amqsidecar.schedule import Schedule
@@ -54,17 +51,17 @@ class WantedMatters(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_groups_of(
-    schedule: Schedule, since_ms: int, now_ms: int, owner_of: OwnerOf
+    schedule: Schedule, known: CauseGroups, since_ms: int, now_ms: int, owner_of: OwnerOf
 ) -> dict[Kind, list[Matter]]:
     """Return new causes and exhausted messages; costs no scan of rows.
 
     Args:
         schedule: an open one.
+        known: by `read_cause_groups`.
         since_ms: causes that began before are not new.
         now_ms: the time.
         owner_of: the team of a destination.
     """
-    known = read_cause_groups(schedule)
     notes: dict[Place, GroupNote] = {}
     for note in schedule.latest_notes(GROUPS_MAX):
         place = note.destination, known.find(note.destination, note.cause_group)

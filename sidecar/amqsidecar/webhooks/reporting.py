@@ -13,6 +13,7 @@ import structlog
 from amqsidecar.clock import Clock
 from amqsidecar.engine.crash_points import CrashPoint
 from amqsidecar.errors import ConfigError, StoreError
+from amqsidecar.model.cause_groups import CauseGroups
 from amqsidecar.operations.failures.former_groups import read_cause_groups
 from amqsidecar.runtime.worker import KeptSchedule, Worker
 from amqsidecar.schedule import OpenSchedule, Schedule
@@ -48,6 +49,8 @@ SLOW_S: Final = 30.0
 """Between looks at what changes slowly, or costs more."""
 GROUPS_S: Final = 60.0
 """Between looks at groups where nothing happened."""
+SHARE: Final = 100
+"""Where much happens, one part in so many of the time is spent on looks at groups."""
 SEND_S: Final = 1.0
 """At least between two notices: what chats accept."""
 BEAT_S: Final = 10.0
@@ -114,7 +117,8 @@ class Reporting:
         self._key = PREFIX + self._name
         self._found: dict[Kind, list[Matter]] = {}
         self._tail = ""
-        self._groups_at_s = self._beat_at_s = 0.0
+        self._known = CauseGroups()
+        self._groups_at_s = self._changed_at_s = self._beat_at_s = 0.0
         self._slow_at_s = clock.monotonic_s() + SLOW_S
         self._seen = ("", -1)
         self._seen_at_s = 0.0
@@ -168,9 +172,14 @@ class Reporting:
         wanted, found = self._subscription.wanted, dict[Kind, list[Matter]]()
         now_s, now_ms = self._clock.monotonic_s(), self._clock.now_ms()
         tail = schedule.tail()
-        if tail != self._tail or now_s >= self._groups_at_s:
-            self._tail, self._groups_at_s = tail, now_s + GROUPS_S
-            found |= read_groups_of(schedule, outbox.begun_ms, now_ms, self._owner_of)
+        if now_s >= self._groups_at_s or (tail != self._tail and now_s >= self._changed_at_s):
+            self._tail = tail
+            self._groups_at_s = now_s + GROUPS_S
+            self._known = read_cause_groups(schedule)
+            since_ms = outbox.begun_ms
+            found |= read_groups_of(schedule, self._known, since_ms, now_ms, self._owner_of)
+            spent_s = self._clock.monotonic_s() - now_s
+            self._changed_at_s = now_s + SHARE * spent_s
         found[Kind.OPERATION] = read_operations_of(schedule, self._owner_of)
         if now_s >= self._slow_at_s:
             self._slow_at_s = now_s + SLOW_S
@@ -187,8 +196,7 @@ class Reporting:
         for kind, matters in found.items():
             if kind in wanted.kinds:
                 self._found[kind] = [one for one in matters if wanted.wants(one)]
-        known = read_cause_groups(schedule)
-        collect(outbox, self._found, known.find, now_ms, self._subscription.pace)
+        collect(outbox, self._found, self._known.find, now_ms, self._subscription.pace)
 
     def _send(self, notice: Notice) -> tuple[str, int | None]:
         """Return why a notice was not delivered, and the pause that the receiver wants."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
 from importlib import resources
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -28,7 +28,6 @@ ANSWER_BYTES: Final = 65_536
 CLOUDEVENTS: Final = "cloudevents"
 DATA_VERSION: Final = 1
 """Of `data` in a CloudEvent; new fields don't change it."""
-_NAT64: Final = IPv6Network("64:ff9b::/96")
 
 _HEADS: Final = {
     Kind.NEW_CAUSE: "New cause at {0.destination}: {0.cause_group}",
@@ -50,37 +49,6 @@ class NotDelivered(SidecarError):
     def __init__(self, problem: str, pause_ms: int | None = None) -> None:
         super().__init__(problem)
         self.pause_ms = pause_ms
-
-
-def is_public(address: IPv4Address | IPv6Address) -> bool:
-    """Return whether an address is neither of a private network, nor of this machine or link.
-
-    An IPv4 address within an IPv6 address counts as itself.
-    """
-    inner = _inner(address)
-    if inner is not None:
-        return is_public(inner)
-    return address.is_global and not address.is_multicast
-
-
-def _inner(address: IPv4Address | IPv6Address) -> IPv4Address | None:
-    if isinstance(address, IPv4Address):
-        return None
-    if address in _NAT64:
-        return IPv4Address(int(address) & 0xFFFFFFFF)
-    return address.ipv4_mapped or address.sixtofour
-
-
-def permits(
-    networks: Sequence[IPv4Network | IPv6Network],
-) -> Callable[[IPv4Address | IPv6Address], bool]:
-    """Return whether an address may be connected to: a public one, or one of these networks."""
-
-    def is_permitted(address: IPv4Address | IPv6Address) -> bool:
-        address = _inner(address) or address
-        return is_public(address) or any(address in one for one in networks)
-
-    return is_permitted
 
 
 def sign(secrets: Sequence[str], number: str, at_s: int, body: bytes) -> str:

@@ -11,10 +11,11 @@ from amqsidecar.config.secrets import secret_in
 from amqsidecar.config.sections.webhooks import PAGERDUTY_URL, SubscriptionOptions, checked_url
 from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.http.masking import Masking
+from amqsidecar.web_client import permits
 from amqsidecar.webhooks.matters import WantedMatters
 from amqsidecar.webhooks.outbox import NoticePace
 from amqsidecar.webhooks.reporting import Reporting, WebhookSubscription
-from amqsidecar.webhooks.sending import Address, permits
+from amqsidecar.webhooks.sending import Address
 from amqsidecar.wiring.parts import ProcessParts, owner_of
 
 

@@ -15,14 +15,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from amqsidecar.web_client import is_public, permits
 from amqsidecar.webhooks.outbox import Kind, Matter, Notice, Phase
 from amqsidecar.webhooks.sending import (
     Address,
     NotDelivered,
     encode,
-    is_public,
     link_of,
-    permits,
     send,
 )
 from support.web.receiver import Receiver

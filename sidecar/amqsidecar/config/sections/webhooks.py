@@ -18,7 +18,7 @@ from amqsidecar.config.sections.http import Networks
 from amqsidecar.model.destination_pattern import parse_pattern
 from amqsidecar.webhooks.outbox import Kind
 
-SUBSCRIPTIONS_MAX: Final = 20
+SUBSCRIPTIONS_MAX: Final = 10
 FORMATS: Final = ("cloudevents", "slack", "teams", "pagerduty")
 KINDS: Final = tuple(kind for kind in Kind if kind is not Kind.TEST)
 PAGERDUTY_URL: Final = "https://events.pagerduty.com/v2/enqueue"
