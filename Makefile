@@ -218,6 +218,7 @@ requirements: ## pin the dependencies again (needs uv)
 	$(PIN) --extra amqp --extra postgres --extra oidc --extra fleet --extra otel -o deploy/requirements/runtime.txt pyproject.toml
 	$(PIN) -c deploy/requirements/runtime.txt -o deploy/requirements/runtime-plain.txt pyproject.toml
 	$(PIN) --extra amqp --extra postgres --extra oidc --extra fleet --extra otel --extra journal -c deploy/requirements/runtime.txt -o deploy/requirements/runtime-journal.txt pyproject.toml
+	$(PIN) --extra mcp -c deploy/requirements/runtime.txt -o deploy/requirements/runtime-mcp.txt pyproject.toml
 	$(PIN) -c deploy/requirements/runtime.txt -o deploy/requirements/build.txt --group build
 	$(PIN) -c deploy/requirements/runtime.txt -o deploy/requirements/wheels.txt --group wheels
-	$(PIN) --extra amqp --extra postgres --extra oidc --extra fleet --extra otel --extra pipeline -c deploy/requirements/runtime.txt -o deploy/requirements/dev.txt pyproject.toml --group dev
+	$(PIN) --extra amqp --extra postgres --extra oidc --extra fleet --extra otel --extra mcp --extra pipeline -c deploy/requirements/runtime.txt -o deploy/requirements/dev.txt pyproject.toml --group dev

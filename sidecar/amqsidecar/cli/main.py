@@ -38,6 +38,7 @@ _SUMMARIES: Final = {
     "run_command:run": "Run the service until SIGTERM.",
     "listen_command:listen": "Proxy an acceptor and save messages that consumers give up.",
     "fleet_command:fleet": "Serve one console and API over many sidecars until SIGTERM.",
+    "mcp_command:mcp": "Serve tools for assistants (Model Context Protocol).",
     "explain_command:explain": "Print the rules' decision on a dead letter.",
     "doctor_command:doctor": "Check broker and configuration; print a fix for each fault.",
     "import_command:import_": "Turn a broker's configuration into the equivalent YAML policy.",

@@ -1,8 +1,8 @@
 """Authorization over HTTP, decided in one place before any page or handler.
 
 Open to all are metrics, health, static files and the log-in itself. Everything else needs a
-caller: GET one with any role, everything else an operator. A change that a browser may have been
-tricked into needs a token of the caller's session as well.
+caller: GET and `TRIALS` one with any role, everything else an operator. A change that a browser may
+have been tricked into needs a token of the caller's session as well.
 """
 
 import hmac
@@ -27,6 +27,9 @@ CSRF_HEADER: Final = "X-CSRF-Token"
 """Of scripts."""
 
 SAFE_METHODS: Final = frozenset({"GET", "HEAD"})
+
+TRIALS: Final = frozenset({"/api/v1/policies/effect", "/api/v1/policies/explain"})
+"""Paths whose POST changes nothing: it is open to whoever may read."""
 
 RENEWED: Final = "amqsidecar.renewed"
 """Key of a request's scope: the cookie that renews a session in use."""

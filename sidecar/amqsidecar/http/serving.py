@@ -53,6 +53,7 @@ class HttpServer:
         max_connections: int = MAX_CONNECTIONS,
         max_per_address: int = MAX_PER_ADDRESS,
         is_shared: Callable[[str], bool] = lambda _address: False,
+        has_lifespan: bool = False,
     ) -> None:
         """Set it up.
 
@@ -62,6 +63,7 @@ class HttpServer:
             max_connections: at a time.
             max_per_address: of them from one address.
             is_shared: whether many people come from an address: a proxy's.
+            has_lifespan: whether the application is begun and ended by events of its own.
         """
         bounds = _Bounds(timeout_s, max_connections, max_per_address, is_shared)
         protocol = partial(_BoundedProtocol, bounds=bounds)
@@ -70,7 +72,7 @@ class HttpServer:
                 app,
                 http=cast("type[asyncio.Protocol]", protocol),
                 ws="none",
-                lifespan="off",
+                lifespan="on" if has_lifespan else "off",
                 loop="asyncio",
                 interface="asgi3",
                 log_config=None,

@@ -6,9 +6,9 @@ from typing import Final
 
 UNSEEN: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff"
-    "\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
+    "\ufe00-\ufe0e\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e01ef]"
 )
-"""Invisible characters: controls, marks of direction, halves of surrogate pairs."""
+"""Invisible characters: controls, marks of direction, selectors of variants, halves of pairs."""
 
 
 def shown(text: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from amqsidecar import __version__
-from amqsidecar.http.access import CSRF_HEADER, SAFE_METHODS
+from amqsidecar.http.access import CSRF_HEADER, SAFE_METHODS, TRIALS
 from amqsidecar.http.answers import JSON, PROBLEM_TYPE, ProblemAnswer
 from amqsidecar.http.api.filter import Filter
 from amqsidecar.http.api.table import API_V1, ApiEndpoint, is_list
@@ -29,6 +29,7 @@ _PROBLEMS_OF_CHANGE: Final = {
     403: "The caller is only a viewer, or the CSRF token is missing.",
     413: "The body is too large.",
 }
+_PROBLEMS_OF_TRIAL: Final = {**_PROBLEMS_OF_CHANGE, 403: "The CSRF token is missing."}
 
 
 def document(endpoints: Sequence[ApiEndpoint]) -> dict[str, Any]:
@@ -83,12 +84,14 @@ def _operation(
     endpoint: ApiEndpoint, schemas: dict[str, Any], components: dict[str, Any]
 ) -> dict[str, Any]:
     is_change = endpoint.method not in SAFE_METHODS
+    is_trial = f"{API_V1}{endpoint.path}" in TRIALS
+    of_change = _PROBLEMS_OF_TRIAL if is_trial else _PROBLEMS_OF_CHANGE
     content = {} if endpoint.answer is None else {"schema": schemas[_key(endpoint.answer)]}
     problems = {
         **_PROBLEMS,
         **(_PROBLEMS_OF_QUERY if endpoint.query else {}),
         **(_PROBLEMS_OF_FILTER if issubclass(endpoint.query or NoneType, Filter) else {}),
-        **(_PROBLEMS_OF_CHANGE if is_change else {}),
+        **(of_change if is_change else {}),
         **endpoint.problems,
     }
     operation: dict[str, Any] = {

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from amqsidecar.http.access import HttpRefused
 from amqsidecar.http.api.filter import RowsQuery, understood
 from amqsidecar.http.api.table import ApiEndpoint, Call
+from amqsidecar.http.rights import Right
 from amqsidecar.http.store_queries import QueryContext, StoreQueries
 from amqsidecar.ledger import key_of
 from amqsidecar.model.destination import parse_destination
@@ -38,12 +39,14 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
         actor: as events of this caller name it.
         way: local, token, password, proxy or oidc.
         csrf: to be sent as `X-CSRF-Token` with changes; "" = not needed.
+        rights: given on some destination at least.
     """
 
     actor: str
     role: str
     way: str
     csrf: str
+    rights: list[Right]
 
 
 class RowsAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -216,8 +219,14 @@ class Looking:
 
 async def session(call: Call) -> Session:
     """Return who calls."""
-    csrf = call.request.scope["amqsidecar.csrf"]
-    return Session(actor=call.actor, role=call.caller.role, way=call.caller.way, csrf=csrf)
+    csrf, rights = call.request.scope["amqsidecar.csrf"], call.caller.rights
+    return Session(
+        actor=call.actor,
+        role=call.caller.role,
+        way=call.caller.way,
+        csrf=csrf,
+        rights=[one for one in Right if rights.patterns(one) != ()],
+    )
 
 
 def _download(data: bytes, name: str) -> Response:
