@@ -25,6 +25,6 @@ def test_a_plain_install_has_nothing_that_is_compiled_where_it_is_installed() ->
 
 def test_what_is_tested_and_what_builds_agree_where_both_name_it() -> None:
     tested = pins("dev.txt")
-    for name in ("runtime-journal.txt", "build.txt", "wheels.txt"):
+    for name in ("runtime-journal.txt", "runtime-mcp.txt", "build.txt", "wheels.txt"):
         both = tested.keys() & pins(name).keys()
         assert {one: pins(name)[one] for one in both} == {one: tested[one] for one in both}

@@ -19,6 +19,7 @@ OperationNumber = Annotated[WholeNumber, Meta(description="The number of the ope
 Reason = Annotated[
     str, Meta(description="Why, for the record.", min_length=1, max_length=500, pattern=r"\S")
 ]
+Limit = Annotated[int, Meta(description="Only this many, the oldest first.", ge=1, le=500)]
 Age = Annotated[str, Meta(description="Such as `15m`.", pattern="^[0-9]{1,9}[smhd]$")]
 
 
@@ -121,9 +122,7 @@ class PreviewInput(Conditions, frozen=True, kw_only=True):
         ),
     ]
     destination: Destination
-    limit: Annotated[
-        int | None, Meta(description="Only this many, the oldest first.", ge=1, le=500)
-    ] = None
+    limit: Limit | None = None
     window_s: Annotated[
         int,
         Meta(
@@ -154,5 +153,6 @@ def schema_of(kind: type[ToolInput]) -> dict[str, Any]:
     """Return the JSON schema, an object that stands alone."""
     _, parts = msgspec.json.schema_components([kind], ref_template="#/$defs/{name}")
     schema = parts.pop(kind.__name__)
-    schema.pop("title")
+    # Why: the description of the tool says it.
+    del schema["title"], schema["description"]
     return {**schema, "$defs": parts} if parts else schema

@@ -17,6 +17,12 @@ def web_client(base_url: str = "") -> httpx2.Client:
     return httpx2.Client(base_url=base_url, timeout=PATIENCE_S, verify=_NO_TLS, limits=limits)
 
 
+def web_client_of(token: str) -> httpx2.AsyncClient:
+    """Return an asynchronous client for loopback addresses, with a token; "" = without."""
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    return httpx2.AsyncClient(headers=headers, timeout=PATIENCE_S, verify=_NO_TLS)
+
+
 def fetch(url: str) -> httpx2.Response:
     """Return the answer to a GET by a client of its own."""
     with web_client() as client:

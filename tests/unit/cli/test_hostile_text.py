@@ -44,7 +44,7 @@ NESTED = (
 )
 UNSEEN = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff"
-    "\U000e0000-\U000e007f]"
+    "\U000e0000-\U000e01ef]"
 )
 STYLE = re.compile(r"\x1b\[[0-9;]*m")
 """Of the library that draws tables; the hostile text has none of these."""
