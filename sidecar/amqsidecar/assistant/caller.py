@@ -40,7 +40,7 @@ class CallerSession(msgspec.Struct, frozen=True):
     rights: frozenset[str] = frozenset()
 
 
-class Caller(NamedTuple):
+class ApiCaller(NamedTuple):
     """A caller and their way to the API; all of their rights are decided there."""
 
     session: CallerSession
@@ -61,7 +61,7 @@ class CallerApi:
         self._headers = _AGENT | ({"Authorization": f"Bearer {token}"} if token else {})
         self._csrf: Mapping[str, str] = {}
 
-    async def open(self) -> Caller:
+    async def open(self) -> ApiCaller:
         """Return the caller; raises as `read`."""
         said = await self.read("/session")
         try:
@@ -69,7 +69,7 @@ class CallerApi:
         except msgspec.ValidationError as error:
             raise Unreachable(f"the answer of the sidecar can't be understood: {error}") from error
         self._csrf = {"X-CSRF-Token": session.csrf} if session.csrf else {}
-        return Caller(session, self)
+        return ApiCaller(session, self)
 
     async def read(self, path: str, query: QueryPairs = ()) -> Any:
         """Return the answer to a GET.

@@ -14,19 +14,19 @@ class ToolInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """What a tool is given."""
 
 
-Destination = Annotated[str, Meta(description="Where they died, such as `queue://orders`.")]
+DestinationName = Annotated[str, Meta(description="Where they died, such as `queue://orders`.")]
 OperationNumber = Annotated[WholeNumber, Meta(description="The number of the operation.")]
-Reason = Annotated[
+GivenReason = Annotated[
     str, Meta(description="Why, for the record.", min_length=1, max_length=500, pattern=r"\S")
 ]
 Limit = Annotated[int, Meta(description="Only this many, the oldest first.", ge=1, le=500)]
-Age = Annotated[str, Meta(description="Such as `15m`.", pattern="^[0-9]{1,9}[smhd]$")]
+AgeText = Annotated[str, Meta(description="Such as `15m`.", pattern="^[0-9]{1,9}[smhd]$")]
 
 
 class GroupsInput(ToolInput, frozen=True, kw_only=True):
     """Which groups."""
 
-    destination: Destination | None = None
+    destination: DestinationName | None = None
     limit: Annotated[int, Meta(ge=1, le=100)] = 20
 
 
@@ -35,8 +35,10 @@ class Conditions(ToolInput, frozen=True, kw_only=True):
 
     group: Annotated[WholeNumber | None, Meta(description="The `number` of a group.")] = None
     state: RowState | None = None
-    older_than: Annotated[Age | None, Meta(description="Taken longer ago, such as `15m`.")] = None
-    newer_than: Annotated[Age | None, Meta(description="Taken since, such as `15m`.")] = None
+    older_than: Annotated[AgeText | None, Meta(description="Taken longer ago, such as `15m`.")] = (
+        None
+    )
+    newer_than: Annotated[AgeText | None, Meta(description="Taken since, such as `15m`.")] = None
 
     def query(self) -> dict[str, object]:
         """Return the filter of the API."""
@@ -52,7 +54,7 @@ class Conditions(ToolInput, frozen=True, kw_only=True):
 class MessagesInput(Conditions, frozen=True, kw_only=True):
     """Which messages, and how many of them."""
 
-    destination: Destination | None = None
+    destination: DestinationName | None = None
     limit: Annotated[int, Meta(ge=1, le=50)] = 10
 
 
@@ -67,7 +69,7 @@ class MessageInput(ToolInput, frozen=True, kw_only=True):
 class CaseInput(ToolInput, frozen=True, kw_only=True):
     """A dead letter to ask the rules about."""
 
-    destination: Destination
+    destination: DestinationName
     redelivery_count: Annotated[
         int, Meta(description="Redeliveries so far.", ge=0, le=2**31 - 1)
     ] = 0
@@ -121,7 +123,7 @@ class PreviewInput(Conditions, frozen=True, kw_only=True):
             "discard: gone after an hour."
         ),
     ]
-    destination: Destination
+    destination: DestinationName
     limit: Limit | None = None
     window_s: Annotated[
         int,
@@ -139,14 +141,14 @@ class ActInput(ToolInput, frozen=True, kw_only=True):
 
     token: Annotated[str, Meta(description="As `preview` gave it.", max_length=100)]
     expected: Annotated[WholeNumber, Meta(description="The `count` that the preview showed.")]
-    reason: Reason
+    reason: GivenReason
 
 
 class ChangeInput(ToolInput, frozen=True, kw_only=True):
     """An operation, and why."""
 
     number: OperationNumber
-    reason: Reason
+    reason: GivenReason
 
 
 def schema_of(kind: type[ToolInput]) -> dict[str, Any]:

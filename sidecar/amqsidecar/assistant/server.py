@@ -6,21 +6,11 @@ from urllib.parse import urlsplit
 
 import msgspec
 import structlog
+from mcp import types
 from mcp.server.lowlevel import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecurityMiddleware, TransportSecuritySettings
 from mcp.shared.exceptions import MCPError
-from mcp_types import (
-    INTERNAL_ERROR,
-    INVALID_PARAMS,
-    CallToolRequestParams,
-    CallToolResult,
-    ListToolsResult,
-    PaginatedRequestParams,
-    TextContent,
-    ToolAnnotations,
-)
-from mcp_types import Tool as ListedTool
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -28,9 +18,9 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from amqsidecar import __version__
-from amqsidecar.assistant.caller import ApiRefused, Caller
+from amqsidecar.assistant.caller import ApiCaller, ApiRefused
 from amqsidecar.assistant.marked import MARK, harmless
-from amqsidecar.assistant.tools import Tool, Tools
+from amqsidecar.assistant.tools import AssistantTools, Tool
 from amqsidecar.errors import SidecarError
 
 log = structlog.get_logger("amqsidecar.assistant")
@@ -46,27 +36,29 @@ _INSTRUCTIONS: Final = (
 _CALLER: Final = "amqsidecar.assistant.caller"
 _BODY_BYTES_MAX: Final = 2**20
 
-CallerOf = Callable[[Any], Awaitable[Caller]]
+CallerOf = Callable[[Any], Awaitable[ApiCaller]]
 """Returns who sent a request of HTTP (None = over stdio); raises SidecarError."""
 
-OpenCaller = Callable[[str], Awaitable[Caller]]
+OpenCaller = Callable[[str], Awaitable[ApiCaller]]
 """Returns the caller with a token, "" = without; raises SidecarError."""
 
 
-def make_server(tools: Tools, caller_of: CallerOf) -> Server[Any]:
+def make_server(tools: AssistantTools, caller_of: CallerOf) -> Server[Any]:
     """Return the server; what a caller has no right to is to them as if it were not there."""
 
-    async def list_tools(ctx: Any, _params: PaginatedRequestParams | None) -> ListToolsResult:
+    async def list_tools(
+        ctx: Any, _params: types.PaginatedRequestParams | None
+    ) -> types.ListToolsResult:
         caller = await _caller(ctx)
         found = [one for one in tools.table.values() if one.exists_for(caller)]
-        return ListToolsResult(
+        return types.ListToolsResult(
             tools=[_listed(one, caller) for one in found], ttl_ms=0, cache_scope="private"
         )
 
-    async def call_tool(ctx: Any, params: CallToolRequestParams) -> CallToolResult:
+    async def call_tool(ctx: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
         caller, tool = await _caller(ctx), tools.table.get(params.name)
         if tool is None or not tool.exists_for(caller):
-            raise MCPError(INVALID_PARAMS, f"Unknown tool: {harmless(params.name, 100)}")
+            raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {harmless(params.name, 100)}")
         try:
             asked = msgspec.convert(params.arguments or {}, tool.input)
             return _said(await tool.run(caller, asked))
@@ -74,13 +66,13 @@ def make_server(tools: Tools, caller_of: CallerOf) -> Server[Any]:
             return _said(harmless(str(error)), is_error=True)
         except Exception as error:
             log.exception("request_failed", tool=tool.name)
-            raise MCPError(INTERNAL_ERROR, "a fault of amqsidecar; see its log") from error
+            raise MCPError(types.INTERNAL_ERROR, "a fault of amqsidecar; see its log") from error
 
-    async def _caller(ctx: Any) -> Caller:
+    async def _caller(ctx: Any) -> ApiCaller:
         try:
             return await caller_of(ctx.request)
         except SidecarError as error:
-            raise MCPError(INTERNAL_ERROR, harmless(str(error))) from error
+            raise MCPError(types.INTERNAL_ERROR, harmless(str(error))) from error
 
     return Server(
         "amqsidecar",
@@ -91,23 +83,27 @@ def make_server(tools: Tools, caller_of: CallerOf) -> Server[Any]:
     )
 
 
-def _listed(tool: Tool, caller: Caller) -> ListedTool:
+def _listed(tool: Tool, caller: ApiCaller) -> types.Tool:
     is_change = tool.name in ("act", "pause", "undo")
-    return ListedTool(
+    return types.Tool(
         name=tool.name,
         description=tool.about,
         input_schema=tool.schema(caller),
-        annotations=ToolAnnotations(
+        annotations=types.ToolAnnotations(
             read_only_hint=not is_change, destructive_hint=tool.is_final, open_world_hint=False
         ),
     )
 
 
-def _said(text: str, *, is_error: bool = False) -> CallToolResult:
-    return CallToolResult(content=[TextContent(type="text", text=text)], is_error=is_error)
+def _said(text: str, *, is_error: bool = False) -> types.CallToolResult:
+    return types.CallToolResult(
+        content=[types.TextContent(type="text", text=text)], is_error=is_error
+    )
 
 
-def http_app(tools: Tools, open_caller: OpenCaller, listen: str, public_url: str) -> Starlette:
+def http_app(
+    tools: AssistantTools, open_caller: OpenCaller, listen: str, public_url: str
+) -> Starlette:
     """Return the application of streamable HTTP; it keeps no session and no credential.
 
     Args:
@@ -117,9 +113,9 @@ def http_app(tools: Tools, open_caller: OpenCaller, listen: str, public_url: str
         public_url: where clients reach it from outside; "" = only from this machine.
     """
 
-    async def caller_of(request: Request) -> Caller:
+    async def caller_of(request: Request) -> ApiCaller:
         caller = request.scope[_CALLER]
-        assert isinstance(caller, Caller)  # noqa: S101 - the door put it there
+        assert isinstance(caller, ApiCaller)  # noqa: S101 - the door put it there
         return caller
 
     security = _security(listen, public_url)
@@ -170,7 +166,7 @@ class _Door:
 
     async def _refusal(self, request: Request) -> Response | None:
         """Return why a request is not passed; None = its caller is in its scope."""
-        refusal = await self._security.validate_request(request)
+        refusal: Response | None = await self._security.validate_request(request)
         if refusal is not None:
             return refusal
         if request.method != "POST":

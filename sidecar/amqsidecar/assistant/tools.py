@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from amqsidecar.assistant.caller import Caller
+from amqsidecar.assistant.caller import ApiCaller
 from amqsidecar.assistant.inputs import (
     ActInput,
     AssistantAction,
@@ -50,15 +50,15 @@ class Tool(NamedTuple):
     name: str
     about: str
     input: type[ToolInput]
-    run: Callable[[Caller, Any], Awaitable[str]]
+    run: Callable[[ApiCaller, Any], Awaitable[str]]
     right: str = ""
     is_final: bool = False
 
-    def exists_for(self, caller: Caller) -> bool:
+    def exists_for(self, caller: ApiCaller) -> bool:
         """Whether it exists for a caller."""
         return not self.right or self.right in caller.session.rights
 
-    def schema(self, caller: Caller) -> dict[str, Any]:
+    def schema(self, caller: ApiCaller) -> dict[str, Any]:
         """Return the schema of its input, with the actions that exist for a caller."""
         schema = schema_of(self.input)
         if self.input is PreviewInput:
@@ -66,7 +66,7 @@ class Tool(NamedTuple):
         return schema
 
 
-class Tools:
+class AssistantTools:
     """Asks the API for assistants."""
 
     def __init__(self, previews: Previews) -> None:
@@ -108,7 +108,7 @@ class Tools:
         ]
         self.table: Final = {one.name: one for one in table}
 
-    async def _preview(self, caller: Caller, asked: PreviewInput) -> str:
+    async def _preview(self, caller: ApiCaller, asked: PreviewInput) -> str:
         if asked.action not in _actions(caller):
             raise ToolRefused(f"Invalid enum value {asked.action.value!r} - at `$.action`")
         chosen = {"destination": asked.destination, **asked.query()}
@@ -129,7 +129,7 @@ class Tools:
         token = self._previews.keep(caller.key, operation)
         return marked(found, f"To do this: `act` with token {token} and expected {found['count']}.")
 
-    async def _act(self, caller: Caller, asked: ActInput) -> str:
+    async def _act(self, caller: ApiCaller, asked: ActInput) -> str:
         taken = self._previews.take(caller.key, asked.token, asked.expected)
         if taken is None:
             raise ToolRefused(
@@ -144,7 +144,7 @@ class Tools:
         return marked(done, note)
 
 
-def _actions(caller: Caller) -> set[AssistantAction]:
+def _actions(caller: ApiCaller) -> set[AssistantAction]:
     is_allowed = "discard" in caller.session.rights
     return {one for one in AssistantAction if is_allowed or one is not AssistantAction.DISCARD}
 
@@ -157,48 +157,48 @@ def _pace(action: Action, count: int, window_s: int) -> OperationPace:
     return msgspec.structs.replace(CAREFUL, probe=probe, window_ms=window_s * 1_000)
 
 
-async def _overview(caller: Caller, _asked: ToolInput) -> str:
+async def _overview(caller: ApiCaller, _asked: ToolInput) -> str:
     return marked(await caller.api.read("/overview"))
 
 
-async def _groups(caller: Caller, asked: GroupsInput) -> str:
+async def _groups(caller: ApiCaller, asked: GroupsInput) -> str:
     query = [("destination", asked.destination), ("limit", asked.limit)]
     return marked(await caller.api.read("/groups", query))
 
 
-async def _messages(caller: Caller, asked: MessagesInput) -> str:
+async def _messages(caller: ApiCaller, asked: MessagesInput) -> str:
     query = [("destination", asked.destination), ("limit", asked.limit), *asked.query().items()]
     return marked(await caller.api.read("/messages", query))
 
 
-async def _message(caller: Caller, asked: MessageInput) -> str:
+async def _message(caller: ApiCaller, asked: MessageInput) -> str:
     path = f"/messages/{quote(asked.message, safe='')}"
     return marked(await caller.api.read(path, [("max_bytes", BODY_BYTES_MAX)]))
 
 
-async def _rules(caller: Caller, _asked: ToolInput) -> str:
+async def _rules(caller: ApiCaller, _asked: ToolInput) -> str:
     return marked(await caller.api.read("/policies"))
 
 
-async def _explain(caller: Caller, asked: CaseInput) -> str:
+async def _explain(caller: ApiCaller, asked: CaseInput) -> str:
     fields = msgspec.to_builtins(asked)
     for name in ("persistent", "expired"):
         fields[name] = str(fields[name]).lower()
     return marked(await caller.api.read("/policies/explain", [*fields.items()]))
 
 
-async def _try_rules(caller: Caller, asked: RulesInput) -> str:
+async def _try_rules(caller: ApiCaller, asked: RulesInput) -> str:
     if asked.message is None:
         return marked(await caller.api.post("/policies/effect", {"rules": asked.rules}))
     asked_of = {"rules": asked.rules, "message": asked.message}
     return marked(await caller.api.post("/policies/explain", asked_of))
 
 
-async def _operations(caller: Caller, asked: OperationsInput) -> str:
+async def _operations(caller: ApiCaller, asked: OperationsInput) -> str:
     return marked(await caller.api.read("/operations", [("limit", asked.limit)]))
 
 
-async def _operation(caller: Caller, asked: OperationInput) -> str:
+async def _operation(caller: ApiCaller, asked: OperationInput) -> str:
     path = f"/operations/{asked.number}"
     found = await caller.api.read(path)
     query = [("outcome", asked.outcome), ("limit", _MEMBERS)]
@@ -206,14 +206,14 @@ async def _operation(caller: Caller, asked: OperationInput) -> str:
     return marked(found)
 
 
-async def _pause(caller: Caller, asked: ChangeInput) -> str:
+async def _pause(caller: ApiCaller, asked: ChangeInput) -> str:
     return await _change(caller, asked, "pause")
 
 
-async def _undo(caller: Caller, asked: ChangeInput) -> str:
+async def _undo(caller: ApiCaller, asked: ChangeInput) -> str:
     return await _change(caller, asked, "undo")
 
 
-async def _change(caller: Caller, asked: ChangeInput, word: str) -> str:
+async def _change(caller: ApiCaller, asked: ChangeInput, word: str) -> str:
     body = {"reason": f"{_BY}{asked.reason}"}
     return marked(await caller.api.post(f"/operations/{asked.number}/{word}", body))

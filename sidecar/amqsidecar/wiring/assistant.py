@@ -11,10 +11,10 @@ import structlog
 from mcp.server.stdio import stdio_server
 
 from amqsidecar import __version__
-from amqsidecar.assistant.caller import Caller, CallerApi
+from amqsidecar.assistant.caller import ApiCaller, CallerApi
 from amqsidecar.assistant.previews import Previews
 from amqsidecar.assistant.server import PATH, http_app, make_server
-from amqsidecar.assistant.tools import Tools
+from amqsidecar.assistant.tools import AssistantTools
 from amqsidecar.clock import SystemClock
 from amqsidecar.config.secrets import secret_in
 from amqsidecar.config.sections.http import split_listen
@@ -56,15 +56,15 @@ def serve_assistants(options: AssistantOptions) -> None:
         raise ConfigError([Problem("--ca-file", what)]) from error
     client = Client(tls, options.timeout_s, _ANSWER_BYTES_MAX)
 
-    async def open_caller(token: str) -> Caller:
+    async def open_caller(token: str) -> ApiCaller:
         return await CallerApi(client, options.url, token).open()
 
-    tools = Tools(Previews(SystemClock()))
+    tools = AssistantTools(Previews(SystemClock()))
     if options.listen is not None:
         _serve_http(options, options.listen, tools, open_caller)
         return
 
-    async def caller_of(_request: Any) -> Caller:
+    async def caller_of(_request: Any) -> ApiCaller:
         # Why at each request: the file may be replaced.
         path = options.token_file
         return await open_caller("" if path is None else secret_in(path, "--token-file").reveal())
@@ -72,13 +72,15 @@ def serve_assistants(options: AssistantOptions) -> None:
     asyncio.run(_serve_stdio(tools, caller_of))
 
 
-async def _serve_stdio(tools: Tools, caller_of: Any) -> None:
+async def _serve_stdio(tools: AssistantTools, caller_of: Any) -> None:
     server = make_server(tools, caller_of)
     async with stdio_server() as (reads, writes):
         await server.run(reads, writes, server.create_initialization_options())
 
 
-def _serve_http(options: AssistantOptions, listen: str, tools: Tools, open_caller: Any) -> None:
+def _serve_http(
+    options: AssistantOptions, listen: str, tools: AssistantTools, open_caller: Any
+) -> None:
     try:
         host, port = split_listen(listen)
     except ValueError as error:

@@ -33,9 +33,11 @@ from typing import IO, Any, Final, NoReturn
 # imported once a command needs them.
 _NOT_IMPORTED: Final = (
     "amqsidecar.__main__",
+    "amqsidecar.assistant.server",
     "amqsidecar.demo",
     "amqsidecar.journals",
     "amqsidecar.pipeline",
+    "amqsidecar.wiring.assistant",
 )
 # Why: libraries import them when they are used, in each command anew.
 _IMPORTED_LATE: Final = (
