@@ -99,7 +99,7 @@ def test_a_viewer_reads_all_that_there_is_to_read(served: Served) -> None:
         assert effect["yaml"]
         one = (await assistant.ask("try_rules", rules=OTHER, message="2")).data
         assert one is not None
-        assert "line 1" in (await assistant.ask("try_rules", rules="plugins: [")).error
+        assert "rules.yaml:1" in (await assistant.ask("try_rules", rules="plugins: [")).error
         assert (await assistant.ask("operations")).data == []
         assert "404" in (await assistant.ask("operation", number=77)).error
         masked = (await assistant.ask("message", message="1")).text

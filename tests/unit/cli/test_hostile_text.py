@@ -50,7 +50,7 @@ STYLE = re.compile(r"\x1b\[[0-9;]*m")
 """Of the library that draws tables; the hostile text has none of these."""
 
 PRINT_NO_STRANGERS = {
-    *("demo", "run", "listen", "fleet"),  # They print their logs (`telemetry/`).
+    *("demo", "run", "listen", "fleet", "mcp"),  # They print their logs (`telemetry/`).
     *("init", "import", "explain", "access", "backup", "schedule"),  # What the operator gave.
     *("pipeline", "edit", "take-back"),  # By `printing`, too; need Spark or a broker.
 }
