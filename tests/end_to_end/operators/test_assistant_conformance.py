@@ -42,7 +42,7 @@ pytestmark = [
 
 def install(folder: Path) -> None:
     options = ("--no-audit", "--no-fund", "--no-package-lock", "--prefix", str(folder))
-    command = ["npm", "install", *options, "--allow-scripts=node", SUITE, NODE]
+    command = ["npm", "install", *options, SUITE, NODE]
     subprocess.run(command, check=True, capture_output=True)
 
 
