@@ -8,7 +8,7 @@ import msgspec
 
 from amqsidecar import __version__
 from amqsidecar.errors import SidecarError
-from amqsidecar.fleet.client import Client, Unreachable
+from amqsidecar.web_client import Client, Unreachable
 
 QueryPairs = Sequence[tuple[str, object]]
 

@@ -19,9 +19,9 @@ from amqsidecar.clock import SystemClock
 from amqsidecar.config.secrets import secret_in
 from amqsidecar.config.sections.http import split_listen
 from amqsidecar.errors import ConfigError, Problem
-from amqsidecar.fleet.client import Client
 from amqsidecar.http.serving import HttpServer
 from amqsidecar.telemetry.logs import configure_logs
+from amqsidecar.web_client import Client
 from amqsidecar.wiring.parts import stopping
 
 log = structlog.get_logger("amqsidecar.wiring.app")
