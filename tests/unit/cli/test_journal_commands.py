@@ -82,8 +82,8 @@ def test_the_store_of_an_unknown_version_is_left_as_it_is(run: Run, tmp_path: Pa
     before = (tmp_path / "schedule.db").read_bytes()
     code, text, told = run("verify")
     assert (code, text) == (main.EXIT_UNAVAILABLE, "")
-    numbers = f"schema version {SCHEMA_VERSION + 1}, this amqsidecar knows {SCHEMA_VERSION}"
-    assert f"{numbers}: a newer version wrote it" in told
+    newer = f"schema version {SCHEMA_VERSION + 1}, this amqsidecar knows {SCHEMA_VERSION}"
+    assert f"{newer}: a newer version wrote it" in told
     assert (tmp_path / "schedule.db").read_bytes() == before
 
 
