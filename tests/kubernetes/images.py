@@ -15,10 +15,14 @@ from support import maven, versions
 from support.deployment import image
 from support.deployment.cluster import PAUSE_IMAGE
 from support.deployment.kubernetes_programs import programs_beside
+from support.maven import run_tool
 
 BROKERS = "localhost/brokers:test"
 PROMETHEUS = "localhost/prometheus:test"
 RELOADER = "localhost/prometheus-config-reloader:test"
+EARLIER_COMMIT = "6c502950"
+"""With an earlier chart, and an earlier schema of the schedule; newer ones migrate it."""
+EARLIER = "amqsidecar:earlier"
 # Does nothing, but buries processes, as that of Kubernetes; it holds a pod's network.
 PAUSE = """\
 #include <signal.h>
@@ -59,6 +63,20 @@ def make_archives() -> None:
     for name in (PROMETHEUS, RELOADER):
         program = programs_beside() / name.removeprefix("localhost/").removesuffix(":test")
         image.archive(_program_image(name, program), folder / f"{program.name}.tar", name)
+    made = image.sidecar_image(root=earlier())
+    image.archive(made, folder / "earlier.tar", EARLIER)
+
+
+def earlier() -> Path:
+    """Return the folder with the tree of `EARLIER_COMMIT`."""
+
+    def extract(folder: Path) -> None:
+        archived = folder / "tree.tar"
+        run_tool(["git", "archive", f"--output={archived}", EARLIER_COMMIT], folder=image.ROOT)
+        shutil.unpack_archive(archived, folder)
+        archived.unlink()
+
+    return maven.cached(f"earlier-{EARLIER_COMMIT}", extract)
 
 
 def _folder() -> Path:

@@ -21,9 +21,11 @@ def test_what_a_start_would_refuse_ends_the_installation(namespace: Namespace) -
     wrong = with_rules(values(KIND), {"address_settings": [{"match": "#", WRONG: 3}]})
     with pytest.raises(Refused, match=r"config.broker.url: tcp:// is written openwire://"):
         namespace.install(values(KIND, broker={"url": "tcp://broker:61616"}))
-    with pytest.raises(Refused, match="failed pre-install") as refused:
-        namespace.install(wrong)
-    assert WRONG in str(refused.value)
+    gate = values(KIND, policy={"gates": [{"brake": {}}]})
+    for words, chosen in {WRONG: wrong, "there is no gate named 'brake'": gate}.items():
+        with pytest.raises(Refused, match=r"failed pre-install|pre-upgrade hooks") as refused:
+            namespace.install(chosen)
+        assert words in str(refused.value)
     assert namespace.get("statefulsets", f"--field-selector=metadata.name={NAME}")["items"] == []
     namespace.install(values(KIND))
     assert namespace.pod()

@@ -1,4 +1,4 @@
-"""`helm upgrade` and `rollback` while messages die and wait; another password."""
+"""`helm upgrade` and `rollback` while messages die and wait; an earlier chart; another password."""
 
 from collections.abc import Iterator
 
@@ -6,6 +6,7 @@ import pytest
 
 from kubernetes import broker_pods
 from kubernetes.broker_pods import ARTEMIS, LOGIN, USERS
+from kubernetes.images import EARLIER, earlier
 from kubernetes.load import Account, Load
 from kubernetes.namespace import RELEASE, Namespace, restarts
 from kubernetes.values import (
@@ -25,6 +26,7 @@ from support.waiting import eventually
 KIND = ARTEMIS
 NEW_DELAY_MS = 700
 OTHER_PASSWORD = "another"
+BACKLOG = 200
 WRONG = "max_delivery_attemps"
 
 
@@ -135,5 +137,32 @@ def test_a_rotated_password_is_read_at_the_next_connect(
     assert namespace.pod() == pod
     after = namespace.get("pod", pod)
     assert (after["metadata"]["uid"], restarts(after)) == (uid, 0)
+    load.go_on()
+    account(load.settle(namespace))
+
+
+def test_an_earlier_release_is_upgraded_and_refuses_what_a_newer_one_wrote(
+    load: Load, namespace: Namespace, account: Account
+) -> None:
+    """Chart and image, with a migration; a rollback changes nothing, and an upgrade ends it."""
+    name, _, tag = EARLIER.partition(":")
+    chart = earlier() / "helm" / "amqsidecar"
+    before = values(KIND) | {"image": {"repository": name, "tag": tag}}
+    del before["userNamespaces"]
+    namespace.install(before, chart=chart)
+    load.send_hopeless()
+    load.go_on()
+    load.send_backlog(BACKLOG)
+    namespace.install(values(KIND))
+    load.go_on()
+
+    with pytest.raises(Refused):
+        namespace.helm("rollback", RELEASE, "1", "--wait", "--timeout=15s")
+    eventually(
+        lambda: "a newer version wrote it" in namespace.logs(),
+        every_s=0.5,
+        what="the earlier release says why it does not start",
+    )
+    namespace.install(values(KIND))
     load.go_on()
     account(load.settle(namespace))

@@ -20,7 +20,6 @@ from amqsidecar import __version__
 from support.maven import FetchError, cache_root, cached, locked, run_tool
 
 ROOT = Path(__file__).parents[3]
-REQUIREMENTS = ROOT / "deploy" / "requirements"
 TOOLS = ("buildah", "mmdebstrap", "podman", "runc")
 
 SUITE = "bookworm"
@@ -54,10 +53,11 @@ def storage() -> tuple[str, ...]:
     return "--root", str(root / "storage"), "--runroot", str(root / "run")
 
 
-def sidecar_image(*, with_journal: bool = False) -> str:
-    """Return the name of the image of this working tree, built as `make image` does."""
-    requirements = "runtime-journal.txt" if with_journal else "runtime.txt"
-    name = f"localhost/amqsidecar:{_digest(ROOT)}{'-journal' if with_journal else ''}"
+def sidecar_image(*, with_journal: bool = False, root: Path = ROOT) -> str:
+    """Return the name of the image of this working tree, or another one, as `make image` does."""
+    kind = "runtime-journal.txt" if with_journal else "runtime.txt"
+    requirements = [root / "deploy" / "requirements" / one for one in ("build.txt", kind)]
+    name = f"localhost/amqsidecar:{_digest(root)}{'-journal' if with_journal else ''}"
     with ThreadPoolExecutor() as pool:
         compiling = pool.submit(_base, "compiling", COMPILING)
         slim = pool.submit(base_image)
@@ -67,7 +67,7 @@ def sidecar_image(*, with_journal: bool = False) -> str:
         secret.write_text(_OFFLINE, encoding="utf-8")
         run(
             [
-                str(ROOT / "deploy" / "image" / "build"),
+                str(root / "deploy" / "image" / "build"),
                 *(["journal"] if with_journal else []),
                 *("--quiet", "--layers", "--isolation", "chroot", "--tag", name),
                 *("--volume", f"{wheels.result()}:/wheels:ro"),
@@ -167,9 +167,8 @@ def _make_base(tar: Path, packages: Sequence[str]) -> None:
     )
 
 
-def _wheels(requirements: str) -> Path:
+def _wheels(files: Sequence[Path]) -> Path:
     """Return the folder with the pinned packages, for the Python of the base."""
-    files = [REQUIREMENTS / "build.txt", REQUIREMENTS / requirements]
 
     def fetch(folder: Path) -> None:
         for file in files:
