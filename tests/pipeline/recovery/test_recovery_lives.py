@@ -199,113 +199,88 @@ def total(counted: list[dict[str, Any]], name: str, column: str) -> int:
     return sum(one[column] for one in counted if one["origin"] == f"queue://{name}")
 
 
-def test_each_resend_has_the_return_that_carries_its_count(counted: list[dict[str, Any]]) -> None:
-    """Re-sent at 10, back at 30: 20. Re-sent at 50, away until 1000: longer than 100."""
-    assert resends(counted, "second") == [
-        (1, "returned", 20, "first", False),
-        (2, "stayed", 100, "again", False),
-    ]
-
-
-def test_a_message_recovers_by_the_resend_that_it_did_not_return_from(
-    counted: list[dict[str, Any]],
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        # Re-sent at 10, back at 30: 20. Re-sent at 50, away until 1000: longer than 100.
+        ("second", [(1, "returned", 20, "first", False), (2, "stayed", 100, "again", False)]),
+        # Re-sent at 950 and observed until 1000: 50 of 100.
+        ("open", [(1, "open", 50, "first", False)]),
+        # Re-sent at 850, back at 920, after the last judged moment.
+        ("between", [(1, "returned", 70, "first", False)]),
+        # Re-sent at 0, back at 150, after the horizon.
+        ("late", [(1, "returned_later", 100, "first", False), (2, "stayed", 100, "again", False)]),
+        # The life begins before the history: the first that is known is re-send 2.
+        ("truncated", [(2, "returned", 5, None, True), (3, "stayed", 100, "again", False)]),
+        # Re-sent at 50 by one clock, back at 45 by another: at once. The count shows which return.
+        ("clocks", [(1, "returned", 0, "first", False), (2, "stayed", 100, "again", False)]),
+        # Stream `b` ends at 800, 5 after its re-send; that of `a` at 750 is observed until 1000.
+        ("lagging", [(1, "returned", 40, "first", False), (2, "open", 5, "again", False)]),
+        # Re-sent at 10 as 1 and at 40 as 2: it has returned by then.
+        ("implied", [(1, "returned", 30, "first", False), (2, "stayed", 100, None, True)]),
+        # The same re-send twice counts from its first time.
+        ("repeated", [(1, "returned", 15, "first", False)]),
+        # A duplicate that the broker refused counts as sent,
+        ("suppressed", [(1, "stayed", 100, "first", False)]),
+        # but not on its way to the final dead-letter queue.
+        ("exhausted", [(1, "returned", 10, "first", False)]),
+        ("final-only", []),
+    ],
+)
+def test_each_resend_has_its_return(
+    counted: list[dict[str, Any]], name: str, expected: list[object]
 ) -> None:
-    """First death at 0, re-send 2 (stage 3) at 50."""
-    assert message(counted, "second") == ("recovered", 0, 3, 50, False)
+    assert resends(counted, name) == expected
 
 
-def test_a_message_that_is_still_out_is_no_success(counted: list[dict[str, Any]]) -> None:
-    """Re-sent at 950 and observed until 1000: 50 of 100. It died at 900, the last judged moment."""
-    assert resends(counted, "open") == [(1, "open", 50, "first", False)]
-    assert message(counted, "open") == ("waiting", 0, 0, 0, False)
-    assert message(counted, "young") == ("too_young", None, None, None, False)
-
-
-def test_a_return_after_the_last_judged_moment_is_known_of_the_resend_only(
-    counted: list[dict[str, Any]],
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        # First death at 0, re-send 2 (stage 3) at 50: by the re-send that it did not return from.
+        ("second", ("recovered", 0, 3, 50, False)),
+        # A message that is still out is no success: it died at 900, the last judged moment.
+        ("open", ("waiting", 0, 0, 0, False)),
+        ("young", ("too_young", None, None, None, False)),
+        # Judged until 900, when it was out: stage 1, 200 after 700.
+        ("between", ("waiting", 0, 1, 200, False)),
+        # The rules or a person end a message.
+        ("exhausted", ("exhausted", 0, 2, 20, False)),
+        ("cancelled", ("cancelled", 0, 0, 30, False)),
+        ("discarded", ("discarded", 0, 0, 0, False)),
+        ("final-only", ("exhausted", 2, 2, None, True)),
+        # What waits for a person has not ended.
+        ("parked", ("waiting", 0, 0, 900, False)),
+        ("held", ("recovered", 0, 1, 6, False)),
+        ("after-its-end", ("recovered", 0, 1, 300, False)),
+        # By a horizon of 100.
+        ("late", ("recovered", 0, 1, 0, False)),
+        # From stage 3, and without the time from its first death, which is not known.
+        ("truncated", ("recovered", 3, 5, None, True)),
+        ("returns-only", ("exhausted", 6, 6, None, True)),
+        ("clocks", ("recovered", 0, 3, 60, False)),
+    ],
+)
+def test_each_message_has_its_end(
+    counted: list[dict[str, Any]], name: str, expected: tuple[object, ...]
 ) -> None:
-    """Re-sent at 850, back at 920; judged until 900, when it was out: stage 1, 200 after 700."""
-    assert resends(counted, "between") == [(1, "returned", 70, "first", False)]
-    assert message(counted, "between") == ("waiting", 0, 1, 200, False)
+    assert message(counted, name) == expected
 
 
-def test_the_rules_or_a_person_end_a_message(counted: list[dict[str, Any]]) -> None:
-    assert message(counted, "exhausted") == ("exhausted", 0, 2, 20, False)
-    assert message(counted, "cancelled") == ("cancelled", 0, 0, 30, False)
-    assert message(counted, "discarded") == ("discarded", 0, 0, 0, False)
+def test_a_stream_that_ends_early_censors_what_it_sent(counted: list[dict[str, Any]]) -> None:
+    assert message(counted, "lagging")[0] == "waiting"
 
 
-def test_what_waits_for_a_person_has_not_ended(counted: list[dict[str, Any]]) -> None:
-    assert message(counted, "parked") == ("waiting", 0, 0, 900, False)
-    assert message(counted, "held") == ("recovered", 0, 1, 6, False)
-
-
-def test_a_message_that_is_resent_after_its_end_can_recover(counted: list[dict[str, Any]]) -> None:
-    assert message(counted, "after-its-end") == ("recovered", 0, 1, 300, False)
-
-
-def test_a_return_after_the_horizon_is_reported(counted: list[dict[str, Any]]) -> None:
-    """Re-sent at 0, back at 150: recovered by a horizon of 100."""
-    assert resends(counted, "late") == [
-        (1, "returned_later", 100, "first", False),
-        (2, "stayed", 100, "again", False),
-    ]
-    assert message(counted, "late") == ("recovered", 0, 1, 0, False)
-
-
-def test_a_life_that_begins_before_the_history_is_marked(counted: list[dict[str, Any]]) -> None:
-    """The first that is known is re-send 2: stage 3. The time from its first death is not."""
-    assert resends(counted, "truncated") == [
-        (2, "returned", 5, None, True),
-        (3, "stayed", 100, "again", False),
-    ]
-    assert message(counted, "truncated") == ("recovered", 3, 5, None, True)
-    assert message(counted, "returns-only") == ("exhausted", 6, 6, None, True)
+def test_a_message_without_an_origin_has_no_stage(counted: list[dict[str, Any]]) -> None:
     (nowhere,) = (one for one in counted if one["origin"] is None)
     assert (nowhere["outcome"], nowhere["exit_stage"]) == ("dead_lettered", None)
     assert nowhere["left_truncated"]
 
 
-def test_clocks_that_differ_make_no_negative_times(counted: list[dict[str, Any]]) -> None:
-    """Re-sent at 50 by one clock, back at 45 by another: at once. The count shows which return."""
-    assert resends(counted, "clocks") == [
-        (1, "returned", 0, "first", False),
-        (2, "stayed", 100, "again", False),
-    ]
+def test_what_histories_contradict_is_counted(counted: list[dict[str, Any]]) -> None:
     assert total(counted, "clocks", "negative_times") == 1
-    assert message(counted, "clocks") == ("recovered", 0, 3, 60, False)
-
-
-def test_a_stream_that_ends_early_censors_what_it_sent(counted: list[dict[str, Any]]) -> None:
-    """`b` ends at 800, 5 after its re-send; the re-send of `a` at 750 is observed until 1000."""
-    assert resends(counted, "lagging") == [
-        (1, "returned", 40, "first", False),
-        (2, "open", 5, "again", False),
-    ]
-    assert message(counted, "lagging")[0] == "waiting"
-
-
-def test_a_later_resend_proves_a_missing_return(counted: list[dict[str, Any]]) -> None:
-    """Re-sent at 10 as 1 and at 40 as 2: it has returned by then."""
-    assert resends(counted, "implied") == [
-        (1, "returned", 30, "first", False),
-        (2, "stayed", 100, None, True),
-    ]
     assert total(counted, "implied", "implied_returns") == 1
-
-
-def test_the_same_resend_counts_once_from_its_first_time(counted: list[dict[str, Any]]) -> None:
-    assert resends(counted, "repeated") == [(1, "returned", 15, "first", False)]
     assert total(counted, "repeated", "repeated_resends") == 1
-
-
-def test_a_duplicate_that_the_broker_refused_counts_as_sent(counted: list[dict[str, Any]]) -> None:
-    """But not one that was on its way to the final dead-letter queue."""
-    assert resends(counted, "suppressed") == [(1, "stayed", 100, "first", False)]
-    assert resends(counted, "exhausted") == [(1, "returned", 10, "first", False)]
     assert total(counted, "exhausted", "repeated_resends") == 0
-    assert message(counted, "final-only") == ("exhausted", 2, 2, None, True)
-    assert not resends(counted, "final-only")
 
 
 def test_non_durable_subscriptions_of_an_address_are_one_group(
