@@ -20,6 +20,7 @@ from typing import Any
 TEXTS = {
     "LGPL-3.0": ("LGPL-3.0.txt", "GPL-3.0.txt"),
     "LGPL-2.1": ("LGPL-2.1.txt",),
+    "MPL-2.0": ("MPL-2.0.txt",),
 }
 """The files with the texts of a copyleft licence; version 3 of the LGPL builds on the GPL's."""
 

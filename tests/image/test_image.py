@@ -212,7 +212,7 @@ def test_it_lists_what_is_in_it_and_has_the_texts_of_copyleft_licences(image: st
         assert f"pkg:pypi/{name}@{version}" in listed
     assert [one for one in listed if one.startswith("pkg:deb/debian/libc6@")]
     texts = run_container(image, f"{share}/licences", entrypoint="ls").stdout.split()
-    assert texts == ["GPL-3.0.txt", "LGPL-2.1.txt", "LGPL-3.0.txt", "README"]
+    assert texts == ["GPL-3.0.txt", "LGPL-2.1.txt", "LGPL-3.0.txt", "MPL-2.0.txt", "README"]
     lines = run_container(image, f"{share}/licences/LGPL-3.0.txt", entrypoint="cat").stdout
     assert "GNU LESSER GENERAL PUBLIC LICENSE" in lines
 

@@ -4,7 +4,7 @@ import socket
 from collections import deque
 from collections.abc import Sequence
 from threading import Lock
-from typing import Final, Generic, TypeVar
+from typing import Final
 
 import structlog
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -49,44 +49,8 @@ STOP_S: Final = 2.0
 """Maximum time a stop waits for what is left to be sent."""
 
 _MS: Final = 1_000_000
-_T = TypeVar("_T")
 
 log = structlog.get_logger("amqsidecar.otlp")
-
-
-class BoundedQueue(Generic[_T]):
-    """Items with a number each, up to a sum; any thread may add and take."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._lock = Lock()
-        self._items: deque[tuple[int, _T]] = deque()
-        self._sum = 0
-
-    def add(self, item: _T, number: int) -> bool:
-        """Add an item; return False where there is no room for it."""
-        with self._lock:
-            if self._sum + number > self._most:
-                return False
-            self._sum += number
-            self._items.append((number, item))
-            return True
-
-    def take(self, number: int) -> list[_T]:
-        """Return the oldest items until their sum is a number."""
-        taken: list[_T] = []
-        with self._lock:
-            while self._items and number > 0:
-                size, item = self._items.popleft()
-                self._sum -= size
-                number -= size
-                taken.append(item)
-        return taken
-
-    @property
-    def has_items(self) -> bool:
-        """Whether there are any."""
-        return bool(self._items)
 
 
 class _Cycle:
@@ -98,6 +62,40 @@ class _Cycle:
         self.events = events
         self.end_ms = end_ms
         self.duration_s = duration_s
+
+
+class _WaitingCycles:
+    """Cycles that wait for the receiver, up to a number of events; any thread may add and take."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._cycles: deque[_Cycle] = deque()
+        self._count = 0
+
+    def add(self, cycle: _Cycle) -> bool:
+        """Add a cycle; return False where there is no room for it."""
+        with self._lock:
+            if self._count + len(cycle.events) > QUEUE_MAX:
+                return False
+            self._count += len(cycle.events)
+            self._cycles.append(cycle)
+            return True
+
+    def take(self) -> list[_Cycle]:
+        """Return the oldest cycles until they have the events of a batch."""
+        taken: list[_Cycle] = []
+        count = 0
+        with self._lock:
+            while self._cycles and count < BATCH:
+                taken.append(self._cycles.popleft())
+                count += len(taken[-1].events)
+            self._count -= count
+        return taken
+
+    @property
+    def has_any(self) -> bool:
+        """Whether a cycle waits."""
+        return bool(self._cycles)
 
 
 class OtlpSender:
@@ -133,7 +131,7 @@ class OtlpSender:
         self._metrics = metrics
         metrics.dropped_by_otlp(TRACES, 0)
         self._limit = sampling_limit(traced_share)
-        self._cycles: BoundedQueue[_Cycle] = BoundedQueue(QUEUE_MAX)
+        self._cycles = _WaitingCycles()
         self._producers: dict[str, str] = {}
         self._schedule = None if open_schedule is None else KeptSchedule(open_schedule)
         self._ids = RandomIdGenerator()
@@ -157,14 +155,14 @@ class OtlpSender:
         if not kept:
             return
         cycle = _Cycle(kept, self._clock.now_ms(), None if stats is None else stats.duration_s)
-        if not self._cycles.add(cycle, len(kept)):
+        if not self._cycles.add(cycle):
             self._metrics.dropped_by_otlp(TRACES, sum(map(is_attempt, kept)))
 
     def _step(self) -> float:
-        spans = [span for cycle in self._cycles.take(BATCH) for span in self._spans_of(cycle)]
+        spans = [span for cycle in self._cycles.take() for span in self._spans_of(cycle)]
         if spans:
             self._send(spans)
-        return 0.0 if self._cycles.has_items else PAUSE_S
+        return 0.0 if self._cycles.has_any else PAUSE_S
 
     def _send(self, spans: Sequence[ReadableSpan]) -> None:
         dropped = len(spans)
