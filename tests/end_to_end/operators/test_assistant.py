@@ -72,6 +72,8 @@ def night(artemis: ArtemisBroker, tmp_path: Path, unique: str) -> Iterator[Night
         f"intake.queues={place}.DLQ",
         "intake.backlog_threshold=1",
         "intake.cause_properties=[why]",
+        "outcomes.window_s=10",
+        "outcomes.interval_s=1",
         f"http.tokens_file={tmp_path / 'tokens'}",
         f"http.roles_file={tmp_path / 'roles'}",
     ]
@@ -123,7 +125,10 @@ def test_a_night_with_an_assistant(night: Night, tmp_path: Path) -> None:
         done = await act(assistant, action="retry", **fixed, window_s=10)
         assert done.data["expected"] == FIXED
         outcome = await ended(assistant, done.data["id"])
-        assert (outcome["operation"]["state"], outcome["outcomes"]) == ("done", {"consumed": FIXED})
+        assert outcome["operation"]["state"] == "done"
+        # Why unknown ones: on a busy machine the counters are read with gaps, which prove nothing.
+        assert {*outcome["outcomes"]} <= {"consumed", "unknown"}
+        assert sum(outcome["outcomes"].values()) == FIXED
 
     async def second(assistant: Assistant) -> Any:
         groups = (await assistant.ask("groups", **orders)).data
@@ -139,10 +144,12 @@ def test_a_night_with_an_assistant(night: Night, tmp_path: Path) -> None:
 
     with ExitStack() as stack:
         address = stack.enter_context(assistant_server(tmp_path, night.url))
-        stack.enter_context(
+        consumer = stack.enter_context(
             night.peer.start_flaky_consumer(night.queue, failures_property="failures", how="reject")
         )
         stopped = asyncio.run(story())
+        repaired = [one for one in consumer.events() if one.outcome == "succeeding"]
+    assert len(repaired) == FIXED
     changed = stopped["operation"]["changed"]
     assert stopped["operation"]["state"] == "stopped"
     assert 2 <= stopped["outcomes"]["came back"] <= changed <= BROKEN // 10
