@@ -274,6 +274,11 @@ class Pair:
         )
         active.kill()
         eventually(lambda: standby.is_active, what="the standby takes over")
+        # Why: it may have re-sent enough for the next kill before this one.
+        eventually(
+            lambda: self.ports_of("link_up", "url")[-1] == standby.sidecar_port,
+            what="the sidecar is linked to it",
+        )
 
     def settle(self) -> None:
         """Let all messages come back, and stop the sidecar."""
