@@ -4,11 +4,15 @@ import base64
 import hashlib
 import hmac
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from amqsidecar.clock import SystemClock
 from amqsidecar.http.authentication.files import new_token, token_digest
+from amqsidecar.stores.sqlite.store import SqliteStore
+from amqsidecar.webhooks.outbox import PREFIX, read_outbox
 from support.brokers.real import ArtemisBroker
 from support.jms.peer import JmsPeer
 from support.links.amqp_artemis import AmqpArtemisHarness
@@ -37,6 +41,7 @@ class Site:
         has_private: bool,
     ) -> None:
         self.receiver, self.peer = receiver, JmsPeer.of(broker, "qpid")
+        self.schedule = folder / "schedule.db"
         self.prefix = f"e2e.gone.{unique}"
         self.queues = {team: f"{self.prefix}.{team}" for team in TEAMS}
         self.tokens = {name: new_token() for name in (*TEAMS, "operator")}
@@ -70,6 +75,15 @@ class Site:
         harness.set_address(f"{self.prefix}.#", deadLetterAddress=dead, maxDeliveryAttempts=1)
         harness.close()
 
+    def wait_for_outbox(self) -> None:
+        """Wait for the first look: what dies from then on is new."""
+        with closing(SqliteStore(self.schedule, clock=SystemClock())) as store:
+            store.open()
+            eventually(
+                lambda: read_outbox(store.read_value(f"{PREFIX}ops"), 0).has_looked,
+                what="the first look",
+            )
+
     def counted(self, kind: str, team: str) -> int:
         """Return the count of the latest notice about a team's queue."""
         place = f"queue://{self.queues[team]}"
@@ -93,9 +107,8 @@ def site(
 
 
 def test_kills_and_a_hanging_receiver_lose_nothing_and_hold_nothing_up(site: Site) -> None:
-    # The first look makes the outbox; what dies from here on is new.
     with site.sidecar.start():
-        eventually(lambda: "Nothing was sent yet" in site.ask("operator", "/webhooks")[1])
+        site.wait_for_outbox()
         site.sidecar.stop()
     site.peer.produce(site.queues["orders"], "Text", count=COUNT)
     with site.peer.start_flaky_consumer(site.queues["orders"], failures=-1, how="reject"):
@@ -127,7 +140,8 @@ def test_kills_and_a_hanging_receiver_lose_nothing_and_hold_nothing_up(site: Sit
 
 def test_the_console_shows_and_tests_by_the_caller_s_rights(site: Site) -> None:
     with site.sidecar.start():
-        eventually(lambda: "Nothing was sent yet" in site.ask("operator", "/webhooks")[1])
+        site.wait_for_outbox()
+        assert "Nothing was sent yet" in site.ask("operator", "/webhooks")[1]
         for queue in site.queues.values():
             site.peer.produce(queue, "Text", count=2)
             site.peer.fail(queue, "reject", messages=2, deliveries=1, quiet_ms=0)
