@@ -19,6 +19,7 @@ from support.jms.peer import JmsPeer
 HOUR_MS: Final = 3_600_000
 COURSES: Final[Mapping[str, Mapping[str, int]]] = {
     "now": {"max_delivery_attempts": 5, "redelivery_delay_ms": 0},
+    "soon": {"max_delivery_attempts": 5, "redelivery_delay_ms": 10_000},
     "hour": {"max_delivery_attempts": 5, "redelivery_delay_ms": HOUR_MS},
     "once": {"max_delivery_attempts": 1, "redelivery_delay_ms": 0},
 }

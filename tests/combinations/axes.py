@@ -57,12 +57,17 @@ class Asker(StrEnum):
 
     @property
     def course(self) -> str:
-        """The policy of the message's origin: `now`, `hour` (the delay) or `once` (no redelivery).
+        """The policy of the message's origin.
+
+        `now`, `soon`, `hour` (the delay) or `once` (no redelivery).
 
         It is part of the names of the row's queues.
         """
         if self in (Asker.RECALL, Asker.FINAL):
             return "once"
+        if self is Asker.VERDICT:
+            # Why not at once: a verdict that is read a second after the death is too late then.
+            return "soon"
         return "hour" if self in _OF_WHAT_WAITS else "now"
 
 

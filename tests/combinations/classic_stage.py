@@ -19,7 +19,11 @@ _STRATEGIES: Final = """
   <individualDeadLetterStrategy queuePrefix="DLQ."/>
 </deadLetterStrategy></policyEntry>
 """
-COURSES: Final[Mapping[str, tuple[int, int]]] = {"now": (4, 50), "hour": (4, 3_600_000)}
+COURSES: Final[Mapping[str, tuple[int, int]]] = {
+    "now": (4, 50),
+    "soon": (4, 10_000),
+    "hour": (4, 3_600_000),
+}
 """Redeliveries and their delay in ms; of `once` there are none."""
 _PATTERNS: Final = ("combo.*.{}.>", "Consumer.*.VirtualTopic.combo.*.{}.>")
 

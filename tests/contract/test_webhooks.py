@@ -268,7 +268,7 @@ def test_operations_that_stop_or_wait_are_reported_once(site: Site) -> None:
     )
     running = site.store.add_operation(operation)
     waits = msgspec.structs.replace(operation, needs_second=True, state=OperationState.PAUSED)
-    site.store.add_operation(waits)
+    waiting = site.store.add_operation(waits)
     reporter = site.reporter()
     site.look(reporter)
     site.store.change_operation(
@@ -280,8 +280,8 @@ def test_operations_that_stop_or_wait_are_reported_once(site: Site) -> None:
     site.look(reporter)
     titles = [one["data"]["title"] for one in site.receiver.events("operation")]
     assert titles == [
-        "Operation 2, retry by ann, waits for a second person",
-        "Operation 1, retry by ann, stopped by itself: 7 of 9 came back",
+        f"Operation {waiting.id}, retry by ann, waits for a second person",
+        f"Operation {running.id}, retry by ann, stopped by itself: 7 of 9 came back",
     ]
 
 
