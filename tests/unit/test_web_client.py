@@ -31,9 +31,11 @@ async def answering(*pieces: bytes, ends: bool = True) -> AsyncIterator[str]:
         try:
             yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         finally:
-            for writer in writers:
-                writer.transport.abort()
-            await asyncio.sleep(0)
+            # Why several turns: a connection may have been accepted just now.
+            for _ in range(10):
+                for writer in writers:
+                    writer.transport.abort()
+                await asyncio.sleep(0)
 
 
 def asked(*pieces: bytes, ends: bool = True, timeout_s: float = 10.0) -> RawAnswer:

@@ -41,9 +41,10 @@ def mcp(
         float, typer.Option("--timeout", min=1, max=120, help="Seconds for one answer.")
     ] = 10.0,
 ) -> None:
-    """Serve tools for assistants, by the Model Context Protocol over stdio or streamable HTTP.
+    """Serve tools for assistants (Model Context Protocol).
 
-    They are a client of the API with the token of whoever asks, and can do what that token can.
+    Over stdio, or with --listen by streamable HTTP. They are a client of the API with the token of
+    whoever asks, and can do what that token can.
     """
     try:
         from amqsidecar.wiring.assistant import (  # noqa: PLC0415 - an extra

@@ -124,7 +124,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 # They take no configuration: groups of commands, what needs none, and what writes one.
-OTHERS = ("access", "demo", "init", "journal", "operation", "pipeline", "schedule")
+OTHERS = ("access", "demo", "init", "journal", "mcp", "operation", "pipeline", "schedule")
 
 
 @pytest.mark.parametrize("command", [name for name in main.COMMANDS if name not in OTHERS])
