@@ -1,4 +1,4 @@
-"""What assistants give to tools, and its schema."""
+"""The inputs of the tools, and their schemas."""
 
 from enum import StrEnum
 from typing import Annotated, Any
@@ -11,7 +11,7 @@ from amqsidecar.model.schedule import RowState, WholeNumber
 
 
 class ToolInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a tool is given."""
+    """The input of a tool."""
 
 
 DestinationName = Annotated[str, Meta(description="Where they died, such as `queue://orders`.")]
@@ -102,7 +102,7 @@ class OperationInput(ToolInput, frozen=True, kw_only=True):
 
 
 class AssistantAction(StrEnum):
-    """What an assistant may do. Why no redirect: a text could name where messages go."""
+    """The actions of assistants. Why no redirect: a text could name the target of messages."""
 
     RETRY = "retry"
     HOLD = "hold"
@@ -113,7 +113,7 @@ class AssistantAction(StrEnum):
 
 
 class PreviewInput(Conditions, frozen=True, kw_only=True):
-    """What to do, to which messages."""
+    """An action, and the messages that it changes."""
 
     action: Annotated[
         AssistantAction,

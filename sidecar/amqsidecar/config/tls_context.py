@@ -25,6 +25,19 @@ def tls_context(options: TlsOptions) -> ssl.SSLContext:
     return context
 
 
+def trusted_by(path: Path | None, option: str) -> ssl.SSLContext:
+    """Return the TLS context of a client that trusts a file's authorities; None = the system's.
+
+    Raises:
+        ConfigError: the file can't be used; it names the option.
+    """
+    try:
+        return ssl.create_default_context(cafile=path)
+    except OSError as error:
+        what = f"{path} can't be read, or holds no certificate in PEM: {error}"
+        raise ConfigError([Problem(option, what)]) from error
+
+
 def _with_authorities(path: Path) -> ssl.SSLContext:
     _check_readable("ca_file", path)
     try:

@@ -6,7 +6,7 @@ from amqsidecar.model.destination_pattern import covers
 
 
 class Marker(msgspec.Struct, frozen=True, kw_only=True):
-    """What people or a deployment pipeline noted of a time; stores keep the latest of a pattern.
+    """A remark of people or a deployment pipeline about a time; stores keep each pattern's latest.
 
     Attributes:
         text: in a few words.

@@ -1,4 +1,4 @@
-"""What a schedule and its sidecar have that people may want to know."""
+"""Reads the matters of a schedule and its sidecar that subscriptions report."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final

@@ -62,7 +62,7 @@ log = structlog.get_logger("amqsidecar.webhooks")
 
 
 class WebhookSubscription(msgspec.Struct, frozen=True, kw_only=True):
-    """What is reported to whom."""
+    """A subscription: its matters, its address and its pace."""
 
     name: str
     wanted: WantedMatters
@@ -180,7 +180,8 @@ class Reporting:
             found |= read_groups_of(schedule, self._known, since_ms, now_ms, self._owner_of)
             spent_s = self._clock.monotonic_s() - now_s
             self._changed_at_s = now_s + SHARE * spent_s
-        found[Kind.OPERATION] = read_operations_of(schedule, self._owner_of)
+        if Kind.OPERATION in wanted.kinds:
+            found[Kind.OPERATION] = read_operations_of(schedule, self._owner_of)
         if now_s >= self._slow_at_s:
             self._slow_at_s = now_s + SLOW_S
             if Kind.NOT_RECOVERING in wanted.kinds:

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import ssl
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -18,6 +17,7 @@ from amqsidecar.assistant.tools import AssistantTools
 from amqsidecar.clock import SystemClock
 from amqsidecar.config.secrets import secret_in
 from amqsidecar.config.sections.http import split_listen
+from amqsidecar.config.tls_context import trusted_by
 from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.http.serving import HttpServer
 from amqsidecar.telemetry.logs import configure_logs
@@ -49,12 +49,7 @@ def serve_assistants(options: AssistantOptions) -> None:
     configure_logs("info", "json")
     # Why not lower: it would log what strangers send.
     logging.getLogger("mcp").setLevel(logging.ERROR)
-    try:
-        tls = ssl.create_default_context(cafile=options.ca_file)
-    except (OSError, ssl.SSLError) as error:
-        what = f"{options.ca_file} can't be read, or holds no certificate in PEM: {error}"
-        raise ConfigError([Problem("--ca-file", what)]) from error
-    client = Client(tls, options.timeout_s, _ANSWER_BYTES_MAX)
+    client = Client(trusted_by(options.ca_file, "--ca-file"), options.timeout_s, _ANSWER_BYTES_MAX)
 
     async def open_caller(token: str) -> ApiCaller:
         return await CallerApi(client, options.url, token).open()

@@ -12,6 +12,7 @@ from amqsidecar import __version__
 from amqsidecar.clock import SystemClock
 from amqsidecar.config.schema import Config
 from amqsidecar.config.sections.http import split_listen
+from amqsidecar.config.tls_context import trusted_by
 from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.fleet import api, pages
 from amqsidecar.fleet.desk import Desk
@@ -118,12 +119,7 @@ def _sources(config: Config) -> FleetSources:
 
 
 def _tls(config: Config) -> ssl.SSLContext:
-    path = config.fleet.ca_file
-    try:
-        return ssl.create_default_context(cafile=path)
-    except (OSError, ssl.SSLError) as error:
-        what = f"{path} can't be read, or holds no certificate in PEM: {error}"
-        raise ConfigError([Problem("fleet.ca_file", what)]) from error
+    return trusted_by(config.fleet.ca_file, "fleet.ca_file")
 
 
 _REGISTRY = CollectorRegistry(auto_describe=False)

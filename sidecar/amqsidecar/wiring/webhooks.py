@@ -2,13 +2,14 @@
 
 import os
 import secrets
-import ssl
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 
 from amqsidecar.config.schema import Config
 from amqsidecar.config.secrets import secret_in
 from amqsidecar.config.sections.webhooks import PAGERDUTY_URL, SubscriptionOptions, checked_url
+from amqsidecar.config.tls_context import trusted_by
 from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.http.masking import Masking
 from amqsidecar.web_client import permits
@@ -84,17 +85,10 @@ def _address(name: str, options: SubscriptionOptions, config: Config) -> Address
             return []
         return secret_in(options.secret_file, f"{key}.secret_file").reveal().split()
 
-    def tls() -> ssl.SSLContext:
-        try:
-            return ssl.create_default_context(cafile=options.ca_file)
-        except OSError as error:
-            what = f"{options.ca_file} can't be read: {error.strerror or error}"
-            raise ConfigError([Problem(f"{key}.ca_file", what)]) from error
-
     return Address(
         url=url,
         secrets=read_secrets,
-        tls=tls,
+        tls=partial(trusted_by, options.ca_file, f"{key}.ca_file"),
         permits=permits(options.allowed_networks),
         template=options.template_file or options.format,
         source=config.http.public_url or "/amqsidecar",

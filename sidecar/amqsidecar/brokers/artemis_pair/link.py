@@ -38,7 +38,7 @@ class PairTake(PairIntake):
     def __init__(
         self, first: TakeWire, second: TakeWire, clock: Clock, crash_point: CrashPoint
     ) -> None:
-        """Take over two open sessions; the first one waits for the token."""
+        """Take over two open sessions; the first session waits for the token."""
         super().__init__(first, second, clock)
         self._holder = 0
         self.ahead = self

@@ -104,7 +104,7 @@ class SubscriptionOptions(Section):
 
     @property
     def about(self) -> str:
-        """What is sent where, in a line without secrets."""
+        """Its format, receiver and conditions, in a line without secrets."""
         host = f" to {urlsplit(self.url).hostname}" if self.url else ""
         parts = (", ".join(self.events), ", ".join(self.destinations), ", ".join(self.owners))
         return f"{self.format}{host}: {'; '.join(part for part in parts if part)}"
