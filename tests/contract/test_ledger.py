@@ -46,6 +46,7 @@ from amqsidecar.model.operation import (
 from amqsidecar.model.outcome import Observation
 from amqsidecar.model.schedule import DueRow, Recall, RowFilter, RowState, RowView, TakenRow
 from amqsidecar.model.service_mark import MARKS_KEPT, ServiceMark, ServiceMarkKind
+from amqsidecar.operations.operate import undoable
 from amqsidecar.schedule import Schedule
 from amqsidecar.store import Store
 from amqsidecar.stores import discards
@@ -1406,6 +1407,31 @@ def test_what_came_out_of_its_final_queue_to_be_discarded_is_to_return_there(
     [found] = store.list_rows(ALL, 10)
     assert (found.recall, found.recall_operation) == (Recall.RETURN, 0)
     assert [one.id for one in store.recalled(Recall.RETURN, 10)] == [1]
+
+
+def test_a_message_that_is_discarded_between_two_reads_can_be_put_back(
+    store: Schedule, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number = undoing(store)
+    row = grouped_row(1, state=RowState.EXHAUSTED, final_queue="queue://DLQ.exhausted")
+    take(store, msgspec.structs.replace(row, recall=Recall.DROP, recall_operation=number))
+    operation = store.change_operation(
+        number, lambda now: msgspec.structs.replace(now, state=OperationState.DONE, changed=1)
+    )
+
+    def discarding_after(read: Callable[..., Any]) -> Callable[..., Any]:
+        def reading(*asked: Any) -> Any:
+            found = read(*asked)
+            if store.list_rows(ALL, 10):
+                discard(store, number)
+            return found
+
+        return reading
+
+    for name in ("count_discarded", "recalled"):
+        monkeypatch.setattr(store, name, discarding_after(getattr(store, name)))
+    assert undoable(store, operation) == 1
+    assert undoable(store, operation) == 1
 
 
 def test_nothing_is_put_back_of_what_is_not_being_undone(store: Schedule) -> None:

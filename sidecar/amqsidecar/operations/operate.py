@@ -240,7 +240,10 @@ def undoable(schedule: Schedule, operation: Operation) -> int:
     """Return how many messages that an operation has discarded or will discard can be put back."""
     if operation.action is not Action.DISCARD:
         return 0
-    return schedule.count_discarded(operation.id) + len(_not_discarded_yet(schedule, operation.id))
+    # Why in this order: a message goes from the first count to the second, also between the reads.
+    coming = len(_not_discarded_yet(schedule, operation.id))
+    kept = schedule.count_discarded(operation.id)
+    return min(coming + kept, operation.changed - operation.restored)
 
 
 _RECALLED_MAX: Final = 100_000
