@@ -32,6 +32,8 @@ pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 SIDECARS = 3
 # Why not less: on a busy machine one that lives may be late by seconds, and be taken over.
 LEASE_S = 4
+# How long a client may be silent. Why not less: so is a live one where the machine stands for seconds.
+IDLE_S = 5
 # How often the messages of a batch fail, batch after batch; -1: always.
 FAILURES = (1, 2, 1, -1, 1, 2)
 BATCH = at_length(5, otherwise=3) * len(ALL_TYPES)
@@ -49,7 +51,7 @@ plugins:
 OPTIONS = (
     "cycle.max_messages=10",
     "intake.backlog=process",
-    "broker.idle_timeout_s=2",
+    f"broker.idle_timeout_s={IDLE_S}",
     f"store.lease_s={LEASE_S}",
 )
 UNFINISHED = """
@@ -204,7 +206,7 @@ class Run:
 @pytest.fixture(scope="module")
 def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
     """A broker that soon gives up a client that is frozen."""
-    idle = f"{ARTEMIS_ACCEPTORS['artemis']};amqpIdleTimeout=2000"
+    idle = f"{ARTEMIS_ACCEPTORS['artemis']};amqpIdleTimeout={IDLE_S * 1000}"
     with (
         ClassicBroker()
         if request.param == "classic"
