@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 SIDECARS = 3
 # Why not less: on a busy machine one that lives may be late by seconds, and be taken over.
 LEASE_S = 4
-# How long a client may be silent. Why not less: so is a live one where the machine stands for seconds.
+# How long a client may be silent. Why not less: where a machine stands, a live one is silent, too.
 IDLE_S = 5
 # How often the messages of a batch fail, batch after batch; -1: always.
 FAILURES = (1, 2, 1, -1, 1, 2)
