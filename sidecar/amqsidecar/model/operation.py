@@ -128,7 +128,7 @@ class OperationSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StateChange(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of an operation changed, by a person or by itself (actor = "").
+    """The state of an operation changed, by a person or by itself (actor = ""); or a remark.
 
     Attributes:
         way: as `Operation`.
@@ -273,6 +273,18 @@ class Stop(msgspec.Struct, frozen=True):
 
 class Finished(msgspec.Struct, frozen=True):
     """Every row was looked at."""
+
+
+def remarked(operation: Operation, now_ms: int, remark: str) -> Operation:
+    """Return an operation with a remark on how its messages are taken, unless a person is next."""
+    if operation.state in (OperationState.PAUSED, OperationState.STOPPED):
+        return operation
+    change = StateChange(at_ms=now_ms, state=operation.state, actor="", reason=remark)
+    return msgspec.structs.replace(
+        operation,
+        state_reason=remark,
+        state_changes=(*operation.state_changes, change)[-_STATE_CHANGES_KEPT:],
+    )
 
 
 def next_step(operation: Operation, now_ms: int) -> Step | Pause | Stop | Finished:

@@ -83,7 +83,7 @@ def _about(row: RowView, now_ms: int, destination: str | None = None) -> _About:
     }
 
 
-def retry(now_ms: int, actor: str, reason: str = "") -> RowChange:
+def retry(now_ms: int, actor: str, reason: str = "", operation: int = 0) -> RowChange:
     """Make rows due now, also held and parked ones; an exhausted one begins a new life.
 
     One that lies in its final queue is taken back for it.
@@ -92,6 +92,7 @@ def retry(now_ms: int, actor: str, reason: str = "") -> RowChange:
         now_ms: the time.
         actor: the person or program that acts.
         reason: why, in the person's words.
+        operation: its number; 0 = none.
     """
 
     def make_due(row: RowView) -> Change | None:
@@ -101,7 +102,7 @@ def retry(now_ms: int, actor: str, reason: str = "") -> RowChange:
         about = _about(row, now_ms, row.destination if is_ended else None)
         event = Retried(**about, actor=actor, reason=reason)
         if row.is_in_final_queue:
-            return _recalled(row, event, Recall.SEND)
+            return _recalled(row, event, Recall.SEND, recall_operation=operation)
         if is_ended:
             return _sent_to(row.destination, row, event, now_ms)
         due_at_ms = min(row.due_at_ms, now_ms) if row.state is RowState.WAITING else now_ms
@@ -138,7 +139,9 @@ def cancel(now_ms: int, actor: str, suffix: str) -> RowChange:
     return change
 
 
-def redirect(now_ms: int, actor: str, target: str, reason: str = "") -> RowChange:
+def redirect(
+    now_ms: int, actor: str, target: str, reason: str = "", operation: int = 0
+) -> RowChange:
     """Send rows to another destination now.
 
     The count stays; a final row becomes an ordinary one, whose re-send is one more redelivery; an
@@ -149,12 +152,15 @@ def redirect(now_ms: int, actor: str, target: str, reason: str = "") -> RowChang
         actor: the person or program that acts.
         target: canonical text.
         reason: why, in the person's words.
+        operation: its number; 0 = none.
     """
 
     def change(row: RowView) -> Change | None:
         event = Redirected(**_about(row, now_ms, target), actor=actor, reason=reason)
         if row.is_in_final_queue:
-            return _recalled(row, event, Recall.SEND, destination=target)
+            return _recalled(
+                row, event, Recall.SEND, destination=target, recall_operation=operation
+            )
         return _sent_to(target, row, event, now_ms)
 
     return change

@@ -68,9 +68,9 @@ def act_of(
     """
     match action:
         case Action.RETRY:
-            return row_changes.retry(now_ms, actor, reason)
+            return row_changes.retry(now_ms, actor, reason, operation)
         case Action.REDIRECT:
-            return row_changes.redirect(now_ms, actor, target or "", reason)
+            return row_changes.redirect(now_ms, actor, target or "", reason, operation)
         case Action.CANCEL:
             return row_changes.cancel(now_ms, actor, suffix)
         case Action.DISCARD:

@@ -391,8 +391,8 @@ def _notes(
             "whole queue and puts the others back in order, in a queue of Classic, for messages "
             "behind 128 MiB of others (over STOMP 64 MiB or 16,384; or more than the queue's "
             "memoryLimit), and of Artemis, for paged messages where the whole queue in memory "
-            "would fill 3/4 of global-max-size; over STOMP, Classic counts deliveries of the "
-            "others until it restarts"
+            "would fill 3/4 of global-max-size or this user may not manage the broker; over STOMP, "
+            "Classic counts deliveries of the others until it restarts"
         )
     if unread:
         notes.append(

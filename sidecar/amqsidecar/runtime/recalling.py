@@ -9,6 +9,7 @@ All of it stands in the schedule, so a process that dies goes on where it was.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final
 
 import structlog
@@ -17,6 +18,7 @@ from amqsidecar.broker import IntakeQueue, IntakeSession
 from amqsidecar.clock import Clock
 from amqsidecar.engine.recall import FinalQueues, wanted_by_queue
 from amqsidecar.errors import BrokerRefused
+from amqsidecar.model import operation as course
 from amqsidecar.model import row_changes
 from amqsidecar.model.destination import Destination, parse_destination
 from amqsidecar.model.operation import Operation, OperationState, undoer, undoing
@@ -35,8 +37,15 @@ QUIET_S: Final = 1.0
 """A queue without deliveries for this long is read to its end, or holds undeliverable messages."""
 
 _READ_WHOLE: Final = (
-    "chosen messages were not found among those that the broker hands over at once; so all are "
-    "taken, and the others put back in their order"
+    "chosen messages were not found among those that the broker hands over at once; so all of {} "
+    "are taken, and the others put back in their order"
+)
+_NOT_HANDED_OVER: Final = (
+    "chosen messages of {} are not handed over: another consumer has them in hand, or goes first"
+)
+_UNTOLD: Final = (
+    "chosen messages of {} are not handed over: another consumer has them in hand, or they are "
+    "gone; only the broker can tell ({}), and give-up ends the wait"
 )
 _RESTING_S: Final = 1.0
 _BUSY_S: Final = 0.2
@@ -78,6 +87,7 @@ class Recalling:
         self._arrivals = 0
         self._quiet_since_s = clock.monotonic_s()
         self._suspects: frozenset[int] = frozenset()
+        self._waits_for: IntakeQueue | None = None
         self._order = row_changes.OrderKeeper()
 
     def queues(self) -> list[IntakeQueue]:
@@ -151,12 +161,15 @@ class Recalling:
 
     def _miss(self, reading: IntakeQueue, rows: Sequence[RowView]) -> None:
         """Forget rows whose messages are not in their queue, after two looks at it."""
-        holds = self._holds(reading)
+        queue, is_second = reading.destination, self._waits_for == reading
+        holds, remark = self._holds(reading, is_second=is_second)
+        self._waits_for = None if holds is False else reading
         self._quiet_since_s = self._clock.monotonic_s()
         if holds is None:
-            queue = reading.destination
             self._reading[str(queue)] = IntakeQueue(queue, is_final=True)
-            log.warning("final_queue_read_whole", queue=str(queue), meaning=_READ_WHOLE)
+            log.warning("final_queue_read_whole", queue=str(queue), meaning=remark)
+        if holds is None or (holds and is_second):
+            self._remark(rows, remark)
         if holds is not False or self._looks_for_others(reading, rows):
             self._suspects = frozenset()
             return
@@ -169,7 +182,16 @@ class Recalling:
         if gone := tuple(sorted(ids & before)):
             for row in rows:
                 self._finals.died_again.pop((row.goes_to, row.message_id or ""), None)
-            forget_gone(self._store, str(reading.destination), gone, self._clock.now_ms())
+            forget_gone(self._store, str(queue), gone, self._clock.now_ms())
+
+    def _remark(self, rows: Sequence[RowView], remark: str) -> None:
+        """Say in the operations that want these rows how their messages are taken."""
+        for number in {row.recall_operation for row in rows}:
+            operation = self._store.operation(number)
+            if operation is not None and operation.state_reason != remark:
+                now_ms = self._clock.now_ms()
+                remarked = partial(course.remarked, now_ms=now_ms, remark=remark)
+                self._store.change_operation(number, remarked)
 
     def _looks_for_others(self, reading: IntakeQueue, rows: Sequence[RowView]) -> bool:
         """Look for messages that died once more, by message id; return whether that began."""
@@ -190,18 +212,30 @@ class Recalling:
         self._reading[queue] = IntakeQueue(reading.destination, is_final=True, redelivery_ids=ids)
         return True
 
-    def _holds(self, reading: IntakeQueue) -> bool | None:
-        """Return whether a queue may hold what is to be taken back.
+    def _holds(self, reading: IntakeQueue, *, is_second: bool) -> tuple[bool | None, str]:
+        """Return whether a queue may hold what is to be taken back, and a remark on that.
 
-        None = only reading the whole of it shows that; True where nothing does.
+        None = only reading the whole of it brings that; True where nothing shows it.
         """
+        queue, choosing = reading.destination, self._link.features.choosing
+        remark = _NOT_HANDED_OVER.format(queue)
+        is_chosen = choosing is not None and bool(reading.redelivery_ids)
         try:
-            choosing = self._link.features.choosing
-            if choosing is not None and reading.redelivery_ids:
-                return choosing.holds_chosen(reading.destination, reading.redelivery_ids)
-            return self._link.count(reading, 1) > 0
+            if choosing is None or not is_chosen:
+                return self._link.count(reading, 1) > 0, remark
+            holds = choosing.holds_chosen(queue, reading.redelivery_ids)
+        except BrokerRefused as refused:
+            # Why at the second look: what another consumer gives back comes without that.
+            holds = None if is_chosen and is_second and self._shows(reading) else True
+            remark = _UNTOLD.format(queue, refused)
+        return holds, _READ_WHOLE.format(queue) if holds is None else remark
+
+    def _shows(self, reading: IntakeQueue) -> bool:
+        """Return whether a browse shows any of the chosen messages."""
+        try:
+            return any(True for _ in self._link.browse(reading, 1))
         except BrokerRefused:
-            return True
+            return False
 
     def _settle_taken(self) -> bool:
         """Discard what was taken back for it, give the rest back; return whether any was."""

@@ -1,7 +1,6 @@
 """Manual mode: dead letters are seen where they lie, and only a person takes them."""
 
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -331,8 +330,11 @@ def test_an_order_outlives_a_consumer_that_has_its_messages_in_hand(manual: Manu
     held = holder.prepare_xa(manual.dead, "holder", COUNT)
     assert len(held) == COUNT
     manual.sidecar.run_command("retry", *chosen, "--yes")
-    # Why: in less than this it has looked twice, and once forgot the order then.
-    time.sleep(8)
+    # Why: it has looked twice then, and once forgot the order.
+    eventually(
+        lambda: "another consumer has them" in manual.sidecar.run_command("operation show", "1"),
+        what="the operation says what it waits for",
+    )
     holder.finish_xa("holder", commits=False)
     lives = [one.test_id for _ in chosen for one in manual.killer.consume(manual.orders, count=1)]
     assert sorted(lives) == sorted(before[:10:3])

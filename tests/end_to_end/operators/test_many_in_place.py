@@ -5,16 +5,17 @@ import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import pytest
 
 from amqsidecar.brokers.artemis.management import ManagementQuestion
-from support.brokers.broker_xml import STOCK_ADDRESS_SETTINGS
+from support.brokers.broker_xml import STOCK_ADDRESS_SETTINGS, artemis_xml
 from support.brokers.purge import manage_artemis
 from support.brokers.real import ArtemisBroker
 from support.jms.peer import JmsPeer
+from support.sidecar.policy import write_policy
 from support.sidecar.process import SidecarProcess
 from support.tier import at_length
 from support.waiting import eventually
@@ -27,6 +28,12 @@ CHOSEN: Final = at_length(300, otherwise=100)
 KILLS: Final = at_length(100, otherwise=12)
 SCREENS: Final = ("/", "/groups", "/messages", "/api/v1/status", "/api/v1/overview")
 MEMORY_MIB: Final = 512
+OPERATION: Final = "/operations/1"
+POLICY: Final = """
+address_settings:
+  - match: "#"
+    dead_letter_address: DLQ
+"""
 _PART: Final = 10_000
 PAGED: Final = 300
 _PAGES: Final = (
@@ -45,14 +52,20 @@ class Many:
     """A sidecar in manual mode beside many dead letters of a stock Artemis."""
 
     def __init__(
-        self, broker: ArtemisBroker, folder: Path, unique: str, wire: str = "pair"
+        self,
+        broker: ArtemisBroker,
+        folder: Path,
+        unique: str,
+        wire: str = "pair",
+        user: str = "admin",
     ) -> None:
         self.broker = broker
         self.orders = f"{unique}.orders"
         self.peer = JmsPeer.of(broker, "qpid" if wire == "amqp" else "core")
         self.sidecar = SidecarProcess(
             folder,
-            getattr(broker, f"{wire}_url"),
+            getattr(broker, f"{wire}_url").replace("admin:admin", f"{user}:{user}"),
+            policy=write_policy(folder, POLICY),
             sets=["redelivery.mode=manual", "intake.queues=[DLQ]", "observe.max_per_second=50000"],
         )
 
@@ -146,19 +159,40 @@ def test_killed_while_few_of_many_are_taken_nothing_else_leaves_its_place(many: 
     assert rows - {str(row["id"]) for row in left} == chosen
 
 
-@pytest.mark.parametrize("is_roomy", [True, False], ids=["room", "no room"])
+class SecuredBroker(ArtemisBroker):
+    """A broker with a user `taker` who may do everything but manage it."""
+
+    def __init__(self, **options: Any) -> None:
+        text = artemis_xml(**options).replace('roles="amq"', 'roles="amq,takers"')
+        rights = "".join(f'<permission type="{one}" roles="amq"/>' for one in ("send", "manage"))
+        setting = f'<security-setting match="activemq.management">{rights}</security-setting>'
+        super().__init__(text.replace("</security-settings>", f"{setting}</security-settings>"))
+
+    def _prepare(self) -> None:
+        super()._prepare()
+        for name, line in {"users": "taker = taker", "roles": "takers = taker"}.items():
+            path = self.config_path.parent / f"artemis-{name}.properties"
+            path.write_text(f"{path.read_text(encoding='utf-8')}{line}\n", encoding="utf-8")
+
+
+@pytest.mark.parametrize("case", ["room", "no room", "not managed"])
 @pytest.mark.parametrize(
     "wire",
     ["pair", *(pytest.param(one, marks=pytest.mark.proof) for one in ("core", "amqp"))],
 )
 def test_chosen_messages_behind_what_the_broker_has_in_memory_are_taken(
-    tmp_path: Path, unique: str, wire: str, *, is_roomy: bool
+    tmp_path: Path, unique: str, wire: str, case: str
 ) -> None:
-    """A consumer with a selector gets nothing from there. The sidecar dies again and again."""
+    """A consumer with a selector gets nothing from there. The sidecar dies again and again.
+
+    Where the whole queue is read for it, the operation says so.
+    """
+    is_roomy = case == "room"
     settings = _SETTINGS.replace("</max-delivery-attempts>", "</max-delivery-attempts>" + _PAGES)
-    core = "" if is_roomy else "<global-max-size>900000</global-max-size>"
-    with ArtemisBroker(address_settings=settings, core=core) as broker:
-        many = Many(broker, tmp_path, unique, wire)
+    core = "<global-max-size>900000</global-max-size>" if case == "no room" else ""
+    with SecuredBroker(address_settings=settings, core=core) as broker:
+        user = "taker" if case == "not managed" else "admin"
+        many = Many(broker, tmp_path, unique, wire, user)
         with many.sidecar:
             many.kill(PAGED, size=1_000)
             assert many.ask("address.DLQ", "", attribute="Paging")
@@ -179,3 +213,6 @@ def test_chosen_messages_behind_what_the_broker_has_in_memory_are_taken(
             else:
                 eventually(lambda: list(many.places()) == list(left), what="others are back")
             assert ("final_queue_read_whole" in many.sidecar.log()) is not is_roomy
+            words = "so all of queue://DLQ are taken, and the others put back in their order"
+            told = many.sidecar.run_command("operation show", "1"), many.sidecar.get(OPERATION)[1]
+            assert [words in one for one in told] == [not is_roomy] * 2
