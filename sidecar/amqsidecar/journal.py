@@ -116,6 +116,9 @@ class SegmentFile(NamedTuple):
         return f"segment-{self.first}-{self.last}.parquet"
 
 
+MESSAGES: Final = "messages-"
+"""Begins the names of files of exported messages, which lie beside those of segments."""
+
 _FILE_NAME: Final = re.compile(r"segment-([1-9][0-9]{0,17})-([1-9][0-9]{0,17})\.parquet")
 _STREAM_FOLDER: Final = re.compile(r"stream=([A-Za-z0-9_-]+)")
 

@@ -301,7 +301,7 @@ class Store(Rows, Protocol):
         ...
 
     def recalled(self, recall: Recall, limit: int) -> list[RowView]:
-        """Return exhausted rows by their next step, by number, none in flight."""
+        """Return exhausted and parked rows by their next step, by number, none in flight."""
         ...
 
     def returned(self, limit: int) -> list[RowView]:

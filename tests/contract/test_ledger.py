@@ -1409,6 +1409,29 @@ def test_what_came_out_of_its_final_queue_to_be_discarded_is_to_return_there(
     assert [one.id for one in store.recalled(Recall.RETURN, 10)] == [1]
 
 
+def test_what_was_exported_and_discarded_is_put_back_as_it_was(store: Schedule) -> None:
+    """Parked and kept messages wait for the export in their state."""
+    number = undoing(store)
+    take(
+        store,
+        grouped_row(1, state=RowState.PARKED),
+        grouped_row(2, state=RowState.EXHAUSTED, final_queue="queue://DLQ.exhausted"),
+    )
+    before = [msgspec.structs.replace(one, reason=None) for one in store.list_rows(ALL, 10)]
+    act = row_changes.discard(1_000, "ann", number, exports=True)
+    assert store.change(ALL, act) == 2
+    assert [(row.id, row.state) for row in store.recalled(Recall.EXPORT, 10)] == [
+        (1, RowState.PARKED),
+        (2, RowState.EXHAUSTED),
+    ]
+    assert store.change(RowFilter(ids=(1,)), row_changes.undo_discard(1_000, "ann", number)) == 1
+    assert store.list_rows(ALL, 10)[:1] == before[:1]
+    discard(store, number)
+    assert store.list_rows(ALL, 10) == []
+    assert put_back(store, number) == 2
+    assert store.list_rows(ALL, 10) == before
+
+
 def test_a_message_that_is_discarded_between_two_reads_can_be_put_back(
     store: Schedule, monkeypatch: pytest.MonkeyPatch
 ) -> None:

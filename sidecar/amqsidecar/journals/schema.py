@@ -21,6 +21,18 @@ def _field(column: Column) -> Any:
     return pa.field(column.name, _TYPES[column.kind], nullable=column.optional, metadata=meaning)
 
 
+MESSAGES_SCHEMA: Final = pa.schema(
+    [
+        *(pa.field(name, pa.string()) for name in ("redelivery_id", "destination", "source")),
+        *(pa.field(name, pa.string()) for name in ("cause", "cause_group", "rule", "message_id")),
+        pa.field("redelivery_count", pa.int64()),
+        pa.field("received_at_ms", pa.int64()),
+        pa.field("encoding", pa.string()),
+        pa.field("message", pa.binary()),
+    ]
+)
+"""Of a file of exported messages: fields of `RowView`, and the message as the broker gave it."""
+
 SCHEMA: Final = pa.schema(
     [_field(column) for column in COLUMNS], metadata={SCHEMA_VERSION_KEY: str(SCHEMA_VERSION)}
 )

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from amqsidecar.errors import JournalError, StoreUnavailable
 from amqsidecar.journal import (
+    MESSAGES,
     Outbox,
     Segment,
     SegmentFile,
@@ -101,7 +102,7 @@ def _verify_stream(folder: Folder, stream: str, facts: JournalFacts) -> None:
     for name in names:
         if name.startswith("."):
             facts.remarks.append(f"{where}/{name}: is being written, or a crash left it")
-        elif segment_file(name) is None:
+        elif segment_file(name) is None and not name.startswith(MESSAGES):
             facts.faults.append(f"{where}/{name}: does not belong to a journal")
     try:
         files = current_files(names)

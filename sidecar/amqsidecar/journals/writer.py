@@ -1,14 +1,20 @@
 """Writes segments, and removes those that are too old."""
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Any, BinaryIO
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from amqsidecar.errors import JournalError, SegmentTaken
-from amqsidecar.journal import Segment, SegmentFile, current_files, stream_of
+from amqsidecar.journal import MESSAGES, Segment, SegmentFile, current_files, stream_of
 from amqsidecar.journals.columns import table_of
 from amqsidecar.journals.folder import Folder
 from amqsidecar.journals.parquet import holds, newest_at_ms, opened, parquet_writer, path_of
+from amqsidecar.journals.schema import MESSAGES_SCHEMA
 from amqsidecar.model.event import AnyEvent
+from amqsidecar.model.schedule import RowView
 
 
 class JournalWriter:
@@ -50,6 +56,28 @@ class JournalWriter:
                 parquet.write_table(rows)
 
         return self._folder.write(segment.stream, file.name, fill)
+
+    def write_messages(
+        self, folder: str, operation: int, messages: Sequence[tuple[RowView, bytes]]
+    ) -> int:
+        """Write messages with their bodies into a file of their own; returns the bytes written.
+
+        The same messages make the same file; a kill may leave a message in two files.
+
+        Raises:
+            JournalError: it can't be written.
+        """
+        ids = ",".join(str(row.id) for row, _ in messages)
+        digest = hashlib.sha256(ids.encode()).hexdigest()[:16]
+        columns = [
+            [getattr(row, name) for row, _ in messages] for name in MESSAGES_SCHEMA.names[:-1]
+        ]
+        table = pa.table([*columns, [body for _, body in messages]], schema=MESSAGES_SCHEMA)
+        return self._folder.write(
+            folder,
+            f"{MESSAGES}{operation}-{digest}.parquet",
+            lambda sink: pq.write_table(table, sink, compression="zstd"),
+        )
 
     def forget(self, before_ms: int) -> int:
         """Remove files whose events are all older, the oldest first; returns how many."""

@@ -175,6 +175,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
         runner: unique name of the process that runs it now; "" = none.
         runner_until_ms: if the runner gives no sign until then, any other may go on.
         needs_second: it is paused until a person other than its actor resumes it.
+        exports: its messages are written to the journal's folder before they are discarded.
     """
 
     id: int
@@ -209,6 +210,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     runner: str = ""
     runner_until_ms: int = 0
     needs_second: bool = False
+    exports: bool = False
 
 
 LEAST_EVIDENCE: Final = 100

@@ -66,6 +66,10 @@ TAKEN_BACK = "taken back out of its final dead-letter queue"
 """The reason of messages that came back into the schedule."""
 
 
+TO_EXPORT = "to be written to the journal's folder and discarded"
+"""The reason of messages that a retention exports."""
+
+
 class _About(TypedDict):
     at_ms: int
     id: int
@@ -166,13 +170,14 @@ def redirect(
     return change
 
 
-def discard(now_ms: int, actor: str, operation: int = 0) -> RowChange:
+def discard(now_ms: int, actor: str, operation: int = 0, *, exports: bool = False) -> RowChange:
     """Drop rows and their messages; a message in its final queue is taken back first.
 
     Args:
         now_ms: the time.
         actor: the person or program that acts.
         operation: its number, by which it can be undone; 0 = none.
+        exports: the messages are written to the journal's folder before.
     """
 
     def drop(row: RowView) -> Change | None:
@@ -182,13 +187,21 @@ def discard(now_ms: int, actor: str, operation: int = 0) -> RowChange:
             reason = "to be taken back out of its final dead-letter queue and discarded"
             held = Held(**_about(row, now_ms), reason=reason, actor=actor)
             return _recalled(row, held, Recall.DISCARD, recall_operation=operation)
+        if exports:
+            recall = Recall.DROP if row.recall is Recall.RETURN else Recall.EXPORT
+            held = Held(**_about(row, now_ms), reason=TO_EXPORT, actor=actor)
+            return _changed(row, held, recall=recall, recall_operation=operation)
         event = Discarded(**_about(row, now_ms), rule=f"discarded by {actor}", actor=actor)
         return _changed(row, event, is_removed=True, undone_by=operation)
 
     return drop
 
 
-_UNDONE = {Recall.DISCARD: Recall.LEAVE, Recall.DROP: Recall.RETURN}
+_UNDONE = {
+    Recall.DISCARD: Recall.LEAVE,
+    Recall.DROP: Recall.RETURN,
+    Recall.EXPORT: Recall.NONE,
+}
 
 
 def undo_discard(now_ms: int, actor: str, operation: int) -> RowChange:
@@ -198,7 +211,7 @@ def undo_discard(now_ms: int, actor: str, operation: int) -> RowChange:
         recall = _UNDONE.get(row.recall)
         if row.recall_operation != operation or recall is None:
             return None
-        return _recalled(row, restored(row, now_ms, actor), recall)
+        return _changed(row, restored(row, now_ms, actor), recall=recall)
 
     return change
 

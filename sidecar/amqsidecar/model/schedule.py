@@ -40,6 +40,8 @@ class Recall(StrEnum):
     """It was taken back beside others, and goes back when no operation runs."""
     LEAVE = "leave"
     """It lies in the queue by a person's word, or was put back: `keep` leaves it there, too."""
+    EXPORT = "export"
+    """It is parked or kept in the schedule; written to the journal's folder, it is discarded."""
 
     __hash__ = str.__hash__  # Why: see `RowState`.
 

@@ -54,6 +54,8 @@ def act_of(
     target: str | None,
     reason: str = "",
     operation: int = 0,
+    *,
+    exports: bool = False,
 ) -> row_changes.RowChange:
     """Return the change of a row by an action.
 
@@ -65,6 +67,7 @@ def act_of(
         target: where to, for redirecting.
         reason: why, in the person's words.
         operation: its number; 0 = none.
+        exports: see `Operation`.
     """
     match action:
         case Action.RETRY:
@@ -74,7 +77,7 @@ def act_of(
         case Action.CANCEL:
             return row_changes.cancel(now_ms, actor, suffix)
         case Action.DISCARD:
-            return row_changes.discard(now_ms, actor, operation)
+            return row_changes.discard(now_ms, actor, operation, exports=exports)
         case Action.TAKE_BACK | Action.HOLD | Action.RELEASE:
             return _BY_ACTOR[action](now_ms, actor)
         case _:

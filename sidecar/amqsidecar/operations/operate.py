@@ -49,7 +49,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         since: `event_mark` of the preview that the person saw; None = there was none.
-        needs_second: see `Operation`.
+        needs_second, exports: see `Operation`.
     """
 
     action: Action
@@ -61,6 +61,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     expected: int | None = None
     since: int | None = None
     needs_second: bool = False
+    exports: bool = False
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
@@ -202,6 +203,7 @@ def begin(schedule: Schedule, wish: Wish, now_ms: int, runner: str = "") -> Oper
             state=OperationState.PAUSED if waits else OperationState.RUNNING,
             state_reason=waits,
             needs_second=wish.needs_second,
+            exports=wish.exports,
         )
     )
     audit.write(
@@ -253,7 +255,7 @@ def _not_discarded_yet(schedule: Schedule, number: int) -> list[int]:
     """Return rows of messages that an operation wants out of their final queues to discard them."""
     return [
         row.id
-        for recall in (Recall.DISCARD, Recall.DROP)
+        for recall in (Recall.DISCARD, Recall.DROP, Recall.EXPORT)
         for row in schedule.recalled(recall, _RECALLED_MAX)
         if row.recall_operation == number
     ]
@@ -431,7 +433,7 @@ def _step(
         return course.stepped(operation, after, began_ms)
 
     asked = operation.actor, suffix, operation.target, operation.reason, operation.id
-    act = act_of(action, began_ms, *asked)
+    act = act_of(action, began_ms, *asked, exports=operation.exports)
     select = selector(operation.selection)
     try:
         after = schedule.step_operation(

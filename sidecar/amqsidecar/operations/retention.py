@@ -1,4 +1,4 @@
-"""Retention: what has lain for longer than its days is discarded or moved, announced before.
+"""Retention: what has lain for longer than its days is discarded, moved or exported, announced.
 
 It begins operations as a person does, so that they are seen, paused, cancelled and undone alike.
 """
@@ -23,13 +23,19 @@ LATEST_OPERATIONS: Final = 500
 
 
 class KeepRule(NamedTuple):
-    """How long messages are kept; `move_to` None = then they are discarded."""
+    """How long messages are kept; `move_to` None = then they are discarded.
+
+    Attributes:
+        exports: they are written to the journal's folder before.
+    """
 
     days: int
     move_to: str | None
+    exports: bool = False
 
     def __str__(self) -> str:
-        then = "discarded" if self.move_to is None else f"moved to {self.move_to}"
+        then = "written to the journal's folder and " * self.exports
+        then += "discarded" if self.move_to is None else f"moved to {self.move_to}"
         return f"after {self.days} days they are {then}"
 
 
@@ -93,6 +99,7 @@ class Retention:
                 pace=OperationPace(begin_at_ms=begin_at_ms),
                 target=keep.move_to,
                 expected=count,
+                exports=keep.exports,
             )
             try:
                 found.append((begin(schedule, wish, now_ms).id, reason))

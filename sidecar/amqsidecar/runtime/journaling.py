@@ -14,12 +14,17 @@ from amqsidecar.engine.crash_points import CrashPoint, no_crash
 from amqsidecar.errors import JournalError, SegmentTaken
 from amqsidecar.journal import Outbox, OutboxLag, Segment
 from amqsidecar.model.event import AnyEvent
+from amqsidecar.model.schedule import Recall, RowView
+from amqsidecar.runtime.recalling import end_discard
 from amqsidecar.runtime.worker import KeptSchedule, Worker
 from amqsidecar.schedule import OpenSchedule, Schedule
 from amqsidecar.telemetry.metrics import Metrics
 
 LOOK_EVERY_S: Final = 1.0
 FORGET_EVERY_S: Final = 3600.0
+EXPORTED_AT_ONCE: Final = 500
+EXPORTED_BYTES: Final = 16 << 20
+"""Maximum bytes of a file of messages that has more than one."""
 
 log = structlog.get_logger("amqsidecar.journal")
 
@@ -33,6 +38,16 @@ class SegmentWriter(Protocol):
         Raises:
             JournalError: it can't be written.
             SegmentTaken: there are other events under its number.
+        """
+        ...
+
+    def write_messages(
+        self, folder: str, operation: int, messages: Sequence[tuple[RowView, bytes]]
+    ) -> int:
+        """Write messages that an operation exports into a file; returns the bytes written.
+
+        Raises:
+            JournalError: it can't be written.
         """
         ...
 
@@ -135,6 +150,7 @@ class Journaling:
         self._forget()
         with self._kept.open() as store:
             self._drain(store)
+            self._export(store)
 
     def close(self) -> None:
         """Close the store, which stays open from look to look; safe to call twice."""
@@ -150,6 +166,36 @@ class Journaling:
             self._write(store, segment)
             # Why: a long outbox must leave the processor and the store to cycles in between.
             self._stop.wait(self._clock.monotonic_s() - began_s)
+
+    def _export(self, store: Schedule) -> None:
+        """Write the messages that operations export, then discard them.
+
+        If the process dies between the two, the next one writes them again.
+        """
+        for recall in (Recall.EXPORT, Recall.DROP):
+            wanted: dict[int, list[RowView]] = {}
+            for row in store.recalled(recall, EXPORTED_AT_ONCE):
+                wanted.setdefault(row.recall_operation, []).append(row)
+            for number, rows in wanted.items():
+                operation = store.operation(number)
+                if operation is not None and operation.exports:
+                    self._leave_the_reserve(store)
+                    self._export_of(store, number, rows)
+
+    def _export_of(self, store: Schedule, number: int, rows: Sequence[RowView]) -> None:
+        found: list[tuple[RowView, bytes]] = []
+        size_bytes = 0
+        for row in rows:
+            if found and size_bytes + row.size_bytes > EXPORTED_BYTES:
+                break
+            if (message := store.message(row.id)) is not None:
+                found.append((row, message))
+                size_bytes += row.size_bytes
+        if found:
+            self._writer.write_messages(store.state().uid, number, found)
+            ids = tuple(row.id for row, _ in found)
+            end_discard(store, number, ids, self._clock.now_ms())
+            log.info("messages_exported", operation=number, count=len(ids))
 
     def _leave_the_reserve(self, store: Schedule) -> None:
         reason = store.room().reason if self._shares_volume else ""

@@ -21,7 +21,7 @@ from amqsidecar.errors import BrokerRefused
 from amqsidecar.model import operation as course
 from amqsidecar.model import row_changes
 from amqsidecar.model.destination import Destination, parse_destination
-from amqsidecar.model.operation import Operation, OperationState, undoer, undoing
+from amqsidecar.model.operation import OperationState, undoer, undoing
 from amqsidecar.model.provenance import BY_NUMBER, again_id
 from amqsidecar.model.schedule import WANTED, Recall, RowFilter, RowView
 from amqsidecar.runtime.final_queues import forget_gone
@@ -242,9 +242,10 @@ class Recalling:
         dropped = self._store.recalled(Recall.DROP, CHANGED_AT_ONCE)
         for number in {row.recall_operation for row in dropped}:
             operation = self._store.operation(number)
-            ids = tuple(row.id for row in dropped if row.recall_operation == number)
-            self._store.change(RowFilter(ids=ids), self._end_of_discard(operation, number))
-            self._undo_again(number)
+            # Why: they are discarded where they are written.
+            if operation is None or not operation.exports:
+                ids = tuple(row.id for row in dropped if row.recall_operation == number)
+                end_discard(self._store, number, ids, self._clock.now_ms())
         if not self._store.recalled(Recall.RETURN, 1):
             return bool(dropped)
         if not self._is_operating():
@@ -255,25 +256,29 @@ class Recalling:
             self._store.change(RowFilter(ids=tuple(due_at_ms)), act)
         return True
 
-    def _end_of_discard(self, operation: Operation | None, number: int) -> row_changes.RowChange:
-        now_ms = self._clock.now_ms()
-        if operation is not None and (actor := undoer(operation)):
-            return row_changes.undo_discard(now_ms, actor, number)
-        actor = "amqsidecar" if operation is None else operation.actor
-        return row_changes.discard(now_ms, actor, number)
-
-    def _undo_again(self, number: int) -> None:
-        """Put back messages that were discarded while their operation was being undone."""
-        operation = self._store.operation(number)
-        is_undone = operation is not None and operation.state is OperationState.UNDONE
-        if is_undone and self._store.count_discarded(number):
-            self._store.change_operation(
-                number, lambda now: undoing(now, self._clock.now_ms(), undoer(now), "")
-            )
-
     def _is_operating(self) -> bool:
         now_ms = self._clock.now_ms()
         return any(
             one.state is OperationState.RUNNING and (one.pace.begin_at_ms or 0) <= now_ms
             for one in self._store.open_operations()
         )
+
+
+def end_discard(store: Schedule, number: int, ids: tuple[int, ...], now_ms: int) -> None:
+    """Discard rows that an operation has taken back for it; put back those of an undone one."""
+    operation = store.operation(number)
+    actor = "amqsidecar" if operation is None else operation.actor
+    act = row_changes.discard(now_ms, actor, number)
+    if operation is not None and (by := undoer(operation)):
+        act = row_changes.undo_discard(now_ms, by, number)
+
+    def end(row: RowView) -> row_changes.Change | None:
+        is_wanted = row.recall in (Recall.DROP, Recall.EXPORT) and row.recall_operation == number
+        return act(row) if is_wanted else None
+
+    store.change(RowFilter(ids=ids), end)
+    operation = store.operation(number)
+    is_undone = operation is not None and operation.state is OperationState.UNDONE
+    # Why: they were discarded while their operation was being undone.
+    if is_undone and store.count_discarded(number):
+        store.change_operation(number, lambda now: undoing(now, now_ms, undoer(now), ""))

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 import structlog
@@ -354,11 +355,12 @@ def load_retention(config: Config) -> Retention:
     for option in ("parked_keep", "exhausted_keep", "in_place_keep"):
         if given := getattr(options, option):
             source = parse_source(config.origin(f"redelivery.{option}"))
-            keeps[option] = EntryFinder(read_entries(given, source, _read_keep))
+            read = partial(_read_keep, may_export=bool(config.journal.path))
+            keeps[option] = EntryFinder(read_entries(given, source, read))
     return Retention(keeps, notice_ms=options.retention_notice_h * 3_600_000)
 
 
-def _read_keep(entry: OptionReader) -> KeepRule:
+def _read_keep(entry: OptionReader, *, may_export: bool) -> KeepRule:
     if "days" not in entry:
         entry.fail("days", "expected a number of days")
     target = entry.text("move_to", "")
@@ -367,7 +369,10 @@ def _read_keep(entry: OptionReader) -> KeepRule:
     except ActionRefused as refused:
         entry.fail("move_to", str(refused))
         move_to = None
-    return KeepRule(entry.integer("days", 1, least=1, most=36_500), move_to)
+    exports = entry.boolean("export", default=False)
+    if exports and (target or not may_export):
+        entry.fail("export", "is not for `move_to`, and needs journal.path")
+    return KeepRule(entry.integer("days", 1, least=1, most=36_500), move_to, exports)
 
 
 def _read_fields(entry: OptionReader) -> tuple[Field, ...]:

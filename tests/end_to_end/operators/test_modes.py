@@ -9,8 +9,11 @@ from pathlib import Path
 from threading import Event
 from typing import Final
 
+import pyarrow.parquet as pq
 import pytest
 
+from amqsidecar.messages.fields import parse_field
+from amqsidecar.messages.kept_message import OpenMessage
 from support.brokers.broker_xml import classic_xml
 from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
 from support.jms.message import JmsMessage
@@ -22,6 +25,7 @@ from support.waiting import eventually
 pytestmark = pytest.mark.broker
 
 COUNT: Final = 12
+PAYMENTS: Final = ("pay-0", "pay-1", "pay-2")
 CHANGES: Final = at_length(20, otherwise=4)
 BATCH: Final = 20
 STRATEGY: Final = """
@@ -91,6 +95,9 @@ class Site:
 
     def lying(self, queue: str) -> list[JmsMessage]:
         return self.peer.browse(self.dead[queue])
+
+    def dead_orders(self) -> list[JmsMessage]:
+        return [one for one in self.lying(self.orders) if one.test_id not in PAYMENTS]
 
     def rows(self) -> list[dict[str, object]]:
         found: list[dict[str, object]] = self.sidecar.json_command("list", "--limit", "100000")[
@@ -253,18 +260,26 @@ def test_origins_of_a_shared_queue_are_refused(site: Site) -> None:
     site.sidecar.wait_ready()
 
 
-def test_the_retention_announces_discards_and_gives_back(site: Site) -> None:
-    """What lies for three days is announced; a cancel keeps it, and an undo puts it back."""
+@pytest.mark.parametrize("exports", [False, True], ids=["discard", "export"])
+def test_the_retention_announces_discards_and_gives_back(site: Site, *, exports: bool) -> None:
+    """What lies for three days is announced; a cancel keeps it, and an undo puts it back.
+
+    Payments, which no entry names, stay in the same queue.
+    """
+    journal = site.sidecar.folder / "journal"
+    site.sidecar.options.append(f"journal.path={journal}")
+    keep = f"{{entries: [{{queue: {site.orders}, days: 2, export: {str(exports).lower()}}}]}}"
     site.set(mode="manual")
+    site.kill(site.pay, 3, "pay-")
     site.kill(site.orders, COUNT)
-    before = [one.test_id for one in site.lying(site.orders)]
+    before = [one.test_id for one in site.dead_orders()]
     site.sidecar.start()
-    site.wait_for_states({"exhausted": COUNT})
+    site.wait_for_states({"exhausted": COUNT + 3})
     site.sidecar.stop()
     with closing(sqlite3.connect(site.sidecar.folder / "schedule.db")) as store, store:
         days_ms = 3 * 86_400_000
         store.execute("UPDATE redelivery SET received_at_ms = received_at_ms - ?", (days_ms,))
-    site.set(mode="manual", in_place_keep="{default_entry: {days: 2}}")
+    site.set(mode="manual", in_place_keep=keep)
     site.sidecar.start()
     command = site.sidecar.json_command
     eventually(lambda: command("operations")["operations"], what="it is announced")
@@ -274,15 +289,23 @@ def test_the_retention_announces_discards_and_gives_back(site: Site) -> None:
         lambda: site.sidecar.metric("amqsidecar_retention_announced") == COUNT,
         what="a metric announces it",
     )
-    assert [one.test_id for one in site.lying(site.orders)] == before
+    assert [one.test_id for one in site.dead_orders()] == before
     site.sidecar.run_command("operation cancel", "1")
     site.sidecar.stop()
-    site.set(mode="manual", in_place_keep="{default_entry: {days: 2}}", retention_notice_h="0")
+    site.set(mode="manual", in_place_keep=keep, retention_notice_h="0")
     site.sidecar.start()
-    eventually(lambda: not site.lying(site.orders), what="all is discarded")
+    site.wait_for_states({"exhausted": 3})
+    assert not site.dead_orders()
     site.sidecar.stop()
     site.set(mode="manual")
     site.sidecar.start()
     site.sidecar.run_command("operation undo", "2")
-    eventually(lambda: len(site.lying(site.orders)) == COUNT, what="all is back")
-    assert sorted(one.test_id for one in site.lying(site.orders)) == sorted(before)
+    eventually(lambda: len(site.dead_orders()) == COUNT, what="all is back")
+    assert sorted(one.test_id for one in site.dead_orders()) == sorted(before)
+    assert len([one for one in site.lying(site.pay) if one.test_id in PAYMENTS]) == len(PAYMENTS)
+    files = sorted(journal.glob("stream=*/messages-2-*.parquet"))
+    messages = [one for file in files for one in pq.read_table(file).to_pylist()]
+    field = parse_field("property:testId")
+    found = [OpenMessage(one["encoding"], one["message"]).value(field) for one in messages]
+    assert sorted(found) == sorted(before * exports)
+    site.sidecar.run_command("journal verify")

@@ -454,8 +454,10 @@ class MemoryStore:
         return dict.fromkeys(found, True)
 
     def recalled(self, recall: Recall, limit: int) -> list[RowView]:
-        rows = [self._view(row) for row in self._matching(RowFilter(state=RowState.EXHAUSTED))]
-        return [row for row in rows if row.recall is recall and not row.in_flight][:limit]
+        rows = [self._view(row) for row in self._matching(RowFilter())]
+        states = (RowState.PARKED, RowState.EXHAUSTED)
+        found = [row for row in rows if row.recall is recall and row.state in states]
+        return [row for row in found if not row.in_flight][:limit]
 
     def returned(self, limit: int) -> list[RowView]:
         rows = self.recalled(Recall.RETURN, len(self._contents.rows))

@@ -115,6 +115,7 @@ def test_what_lies_too_long_is_announced_once(store: UnsyncedStore, tmp_path: Pa
         ("{days: 0}", "days"),
         ("{move_to: archive}", "expected a number of days"),
         ("{days: 3, move_to: amqsidecar.token.x}", "the sidecar's own"),
+        ("{days: 3, export: true}", "needs journal.path"),
     ],
 )
 def test_what_makes_no_sense_is_refused(tmp_path: Path, entry: str, problem: str) -> None:

@@ -16,7 +16,10 @@ from amqsidecar.journal import Segment
 from amqsidecar.journals.folder import LocalFolder
 from amqsidecar.journals.verify import verify_against
 from amqsidecar.journals.writer import JournalWriter
+from amqsidecar.model import row_changes
 from amqsidecar.model.event import AnyEvent
+from amqsidecar.model.operation import Action, Operation, Selection
+from amqsidecar.model.schedule import Recall, RowFilter, RowState, RowView
 from amqsidecar.runtime.journaling import FORGET_EVERY_S, Journaling
 from amqsidecar.telemetry.metrics import Metrics
 from amqsidecar.wiring.app import run_service
@@ -40,6 +43,18 @@ class Files:
         self.events: list[AnyEvent] = []
         self.failures = 0
         self.forgot: list[int] = []
+        self.messages: list[tuple[int, bytes]] = []
+
+    def write_messages(
+        self, folder: str, operation: int, messages: Sequence[tuple[RowView, bytes]]
+    ) -> int:
+        assert folder
+        assert operation == 1
+        if self.failures:
+            self.failures -= 1
+            raise JournalError("journal/x can't be written: No space left on device")
+        self.messages += [(row.id, message) for row, message in messages]
+        return 100
 
     def write(self, segment: Segment, blocks: Iterable[Sequence[AnyEvent]]) -> int:
         if self.failures:
@@ -103,6 +118,40 @@ def test_a_store_that_could_not_be_opened_is_opened_later(stage: Stage) -> None:
     stage.path = path
     stage.journaling.look()
     assert len(stage.files.segments) == 1
+
+
+def test_exported_messages_are_discarded_once_they_are_written(stage: Stage) -> None:
+    """Also what was taken out of its queue for it; an undo puts both back."""
+    operation = stage.store.add_operation(
+        Operation(
+            id=0,
+            action=Action.DISCARD,
+            selection=Selection(),
+            actor="retention",
+            reason="",
+            created_at_ms=0,
+            until_id=0,
+            exports=True,
+        )
+    )
+    taken = {"recall": Recall.DROP, "recall_operation": operation.id, "final_queue": "queue://DLQ"}
+    with stage.store.transaction() as tx:
+        rows = [
+            taken_row(1, state=RowState.PARKED, message=b"parked"),
+            taken_row(2, state=RowState.EXHAUSTED, message=b"lay", **taken),
+        ]
+        tx.record_cycle(1, rows, [], list[AnyEvent]())
+        tx.finish_cycle(1)
+    exports = row_changes.discard(1_000, "retention", operation.id, exports=True)
+    assert stage.store.change(RowFilter(ids=(1,)), exports) == 1
+    stage.files.failures = 1
+    with pytest.raises(JournalError):
+        stage.journaling.look()
+    assert len(stage.store.list_rows(RowFilter(), 9)) == 2
+    stage.journaling.look()
+    assert stage.files.messages == [(1, b"parked"), (2, b"lay")]
+    assert stage.store.list_rows(RowFilter(), 9) == []
+    assert stage.store.count_discarded(operation.id) == 2
 
 
 def test_a_segment_is_written_when_there_are_enough_events(stage: Stage) -> None:

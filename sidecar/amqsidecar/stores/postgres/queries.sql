@@ -412,7 +412,7 @@ due_at_ms, id
 -- name: recalled_by_* number due
 -- Rows of one kind, by what becomes of them with their final queue.
 SELECT {view_columns}, false FROM redelivery
-WHERE recall = %(recall)s AND recall <> 0 AND state = 3 AND id NOT IN ({in_flight})
+WHERE recall = %(recall)s AND recall <> 0 AND state IN (2, 3) AND id NOT IN ({in_flight})
 ORDER BY {order_recalled_*} LIMIT %(limit)s;
 
 -- fragment: is_planned
@@ -626,8 +626,9 @@ WITH back AS (
 INSERT INTO redelivery ({row_columns})
 SELECT id, state, due_at_ms, destination, is_final, source, redelivery_id, redelivery_count,
     delay_ms, expiration_ms, rule, encoding, received_at_ms, size_bytes, cause, message_id, reason,
-    cause_group, passes_gates, gate, final_queue, CASE recall WHEN 4 THEN 5 ELSE recall END,
-    CASE recall WHEN 4 THEN 0 ELSE recall_operation END
+    cause_group, passes_gates, gate, final_queue,
+    CASE recall WHEN 4 THEN 5 WHEN 7 THEN 0 ELSE recall END,
+    CASE WHEN recall IN (4, 7) THEN 0 ELSE recall_operation END
 FROM back ORDER BY id RETURNING {view_columns}, false;
 
 -- name: forget_discarded

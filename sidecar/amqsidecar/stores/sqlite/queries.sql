@@ -225,8 +225,9 @@ WHERE operation = ? ORDER BY id LIMIT ?;
 INSERT INTO redelivery ({row_columns})
 SELECT id, state, due_at_ms, destination, is_final, source, redelivery_id, redelivery_count,
     delay_ms, expiration_ms, rule, encoding, received_at_ms, size_bytes, cause, message_id, reason,
-    cause_group, passes_gates, gate, message_group, final_queue, iif(recall = 4, 5, recall),
-    iif(recall = 4, 0, recall_operation)
+    cause_group, passes_gates, gate, message_group, final_queue,
+    CASE recall WHEN 4 THEN 5 WHEN 7 THEN 0 ELSE recall END,
+    iif(recall IN (4, 7), 0, recall_operation)
 FROM discarded WHERE id IN (SELECT value FROM json_each(?));
 
 -- name: forget_discarded
@@ -255,7 +256,7 @@ due_at_ms, id
 -- name: recalled_by_* number due
 -- Rows of one kind, by what becomes of them with their final queue.
 SELECT {view_columns} FROM redelivery INDEXED BY redelivery_recall
-WHERE recall = ? AND recall <> 0 AND state = 3 ORDER BY {order_recalled_*} LIMIT ?;
+WHERE recall = ? AND recall <> 0 AND state IN (2, 3) ORDER BY {order_recalled_*} LIMIT ?;
 
 -- fragment: is_planned
 -- One is planned at a time.
