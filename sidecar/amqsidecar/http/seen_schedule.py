@@ -38,6 +38,7 @@ from amqsidecar.model.row_changes import RowChange
 from amqsidecar.model.schedule import (
     ExhaustedTally,
     GateTally,
+    InstanceView,
     Recall,
     RowFilter,
     RowState,
@@ -158,8 +159,18 @@ class _SeenSchedule:
     def room(self) -> Room:
         return ENOUGH_ROOM
 
-    def instances(self) -> Sequence[Any]:
-        return ()
+    def instances(self) -> Sequence[InstanceView]:
+        return [
+            InstanceView(
+                instance=one.instance,
+                uid=one.uid,
+                is_held=one.is_held,
+                seen_seconds_ago=0.0,
+                cycle=0,
+                unfinished_cycle=None,
+            )
+            for one in self._store.instances()
+        ]
 
     def service_marks(self, limit: int) -> list[ServiceMark]:
         return self._store.service_marks(limit)

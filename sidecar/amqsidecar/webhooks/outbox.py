@@ -165,9 +165,13 @@ def seen_outbox(body: bytes, sees: Callable[[str], bool]) -> bytes:
             stream="",
             begun_ms=0,
             pending=[one for one in outbox.pending if sees(one.matter.destination)],
-            # Why without the problem: it may name the receiver.
+            # Why without: ids count the notices of all, and a problem may name the receiver.
             log=[
-                msgspec.structs.replace(one, problem=one.problem and "see the sidecar's log")
+                SendAttempt(
+                    at_ms=one.at_ms,
+                    notice=msgspec.structs.replace(one.notice, id=""),
+                    problem=one.problem and "see the sidecar's log",
+                )
                 for one in outbox.log
                 if sees(one.notice.matter.destination)
             ],

@@ -32,14 +32,26 @@ from amqsidecar.model.group_note import GroupNote
 from amqsidecar.model.marker import Marker
 from amqsidecar.model.operation import Action, OutcomeKind, Selection, paused
 from amqsidecar.model.outcome import Observation
-from amqsidecar.model.schedule import RowFilter, RowState, TakenRow
+from amqsidecar.model.schedule import RowFilter, RowState, RowView, TakenRow
 from amqsidecar.model.service_mark import ServiceMark, ServiceMarkKind
 from amqsidecar.operations import operate
+from amqsidecar.operations.last_death import log_links
+from amqsidecar.operations.lying import LyingMessage
 from amqsidecar.operations.operate import Wish
 from amqsidecar.operations.status import sidecar_status
 from amqsidecar.stores.sqlite.store import SqliteStore
 from amqsidecar.telemetry.health import Health
 from amqsidecar.telemetry.metrics import Metrics
+from amqsidecar.webhooks.outbox import (
+    PREFIX,
+    Kind,
+    Matter,
+    Notice,
+    Phase,
+    SendAttempt,
+    WebhookOutbox,
+    pack_outbox,
+)
 from support.stores.opened import opened
 from support.stores.rows import scheduled, taken_row, took
 from support.virtual_clock import VirtualClock
@@ -143,6 +155,24 @@ def _mark(store: SqliteStore, text: str, destination: str) -> None:
     store.add_marker(Marker(at_ms=at_ms, text=text, destination=destination, author="ann"))
 
 
+def _report(store: SqliteStore, *places: str) -> None:
+    """Keep an outbox that has reported each of these and waits to report each again."""
+    outbox = WebhookOutbox(stream="s", begun_ms=NOW_MS)
+    for place in places:
+        matter = Matter(kind=Kind.EXHAUSTED, destination=f"queue://{place}", count=3, text=place)
+        notice = Notice(
+            id=f"s-{outbox.next_number}",
+            phase=Phase.BEGUN,
+            matter=matter,
+            more=3,
+            at_ms=NOW_MS - 9_000,
+        )
+        outbox.next_number += 1
+        outbox.pending.append(notice)
+        outbox.log.append(SendAttempt(at_ms=NOW_MS - 8_000, notice=notice, problem="refused"))
+    assert store.swap_value(f"{PREFIX}ops", b"", pack_outbox(outbox))
+
+
 def _act(store: SqliteStore, action: Action, rows: RowFilter, actor: str) -> int:
     wish = Wish(action=action, selection=Selection(rows=rows), actor=actor, expected=1)
     return operate.begin(store, wish, NOW_MS - 30_000).id
@@ -229,6 +259,7 @@ def _add_pay(path: Path, world: int) -> None:
     with store.transaction() as tx:
         tx.set_hold("queue://DLQ", 10 + world)
         tx.postpone([2, 8], NOW_MS + HOUR_MS, "the gate is closed", "night")
+    _report(store, *(f"pay.{n}" for n in range(world)), "orders.a")
     _act(store, Action.DISCARD, RowFilter(destination="queue://pay.a"), f"pat-{world}")
     mixed = _act(store, Action.RETRY, RowFilter(cause_group=cause_group(TIMEOUT)), f"root-{world}")
     store.change_operation(mixed, lambda one: paused(one, NOW_MS, "root", "wait"))
@@ -283,6 +314,11 @@ async def two_worlds(folder: Path, **tools: Any) -> AsyncIterator[tuple[World, W
             world.queries.close()
 
 
+def _read_lying(number: int, row: RowView) -> LyingMessage:
+    hidden = f" card stolen {number}" if row.destination.startswith("queue://pay.") else ""
+    return LyingMessage("amqp/1.0", _body(f"lies in its queue{hidden}"))
+
+
 def _ask_broker(number: int, destination: Destination) -> NoReturn:
     is_hidden = destination.name.startswith("pay.")
     raise BrokerRefused(f"broker{number} is full" if is_hidden else "the broker is full")
@@ -308,6 +344,9 @@ def _served(
         sidecar_status=lambda: sidecar_status(health, metrics),
         lateness=lambda: [(1.0, number), (None, 0)],
         gate=lambda: nullcontext(partial(_ask_broker, number)),
+        lying=partial(_read_lying, number),
+        links=partial(log_links, {"trace": "https://traces.example/{attempts_trace_id}"}, 1.0),
+        webhooks={"ops": f"root-{number}"},
         **tools,
     )
     settings = AccessSettings(

@@ -12,15 +12,23 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import pytest
 
+from amqsidecar.assistant.caller import ApiCaller, CallerApi
+from amqsidecar.assistant.inputs import AssistantAction
+from amqsidecar.assistant.previews import Previews
+from amqsidecar.assistant.tools import AssistantTools, Tool
+from amqsidecar.errors import SidecarError
+from amqsidecar.http.answers import JSON
 from amqsidecar.http.console.query import FILTER_NAMES
 from amqsidecar.http.live import Live
 from amqsidecar.model import row_changes
 from amqsidecar.model.cause import cause_group
 from amqsidecar.model.operation import Action
-from amqsidecar.model.schedule import RowFilter, RowState
+from amqsidecar.model.schedule import InstanceView, RowFilter, RowState
 from amqsidecar.stores.sqlite.store import SqliteStore
+from amqsidecar.web_client import Client, RawAnswer
 from support.virtual_clock import VirtualClock
 from support.web.worlds import ORDERS, RULES, TIMEOUT, World, two_worlds
 
@@ -64,7 +72,7 @@ PARTS: Final[Mapping[str, Sequence[str]]] = {
     "action": [*Action, "nothing"],
     "change": ["pause", "resume", "cancel", "undo"],
     "format": ["csv"],
-    "name": ["console.css"],
+    "name": ["console.css", "ops", "nobody"],
 }
 """Parts of paths."""
 
@@ -214,13 +222,70 @@ async def test_a_role_gets_the_same_in_worlds_that_differ_in_what_it_cannot_see(
         assert not any((await walk(worlds, who)).values())
 
 
+class _OfWorld(Client):
+    """Asks a world as a person does."""
+
+    def __init__(self, world: World, who: str) -> None:
+        self._person = world.clients[who]
+
+    async def ask(
+        self, url: str, headers: Mapping[str, str], body: bytes | None = None
+    ) -> RawAnswer:
+        more = {"Accept": JSON, "Content-Type": JSON, **headers}
+        method = "GET" if body is None else "POST"
+        answer = await self._person.request(method, url, headers=more, content=body)
+        return RawAnswer(answer.status_code, answer.content)
+
+
+TOOL_INPUTS: Final[Mapping[str, Sequence[Mapping[str, object]]]] = {
+    "groups": [{}, {"destination": "pay.a"}, {"limit": 1}],
+    "messages": [{}, {"destination": "pay.a"}, {"state": "exhausted"}, {"group": 4711}],
+    "message": [{"message": one} for one in PARTS["reference"]],
+    "explain": [{"destination": one} for one in ("orders.a", "pay.a")],
+    "try_rules": [{"rules": RULES}, *({"rules": RULES, "message": one} for one in ("1", "2"))],
+    "operation": [{"number": n} for n in range(7)],
+    "preview": [
+        {"action": one, "destination": place}
+        for one in AssistantAction
+        for place in ("orders.a", "orders.b", "pay.a")
+    ],
+    "act": [{"token": "none", "expected": 1, "reason": "why"}],
+    "pause": [{"number": n, "reason": "why"} for n in range(7)],
+    "undo": [{"number": n, "reason": "why"} for n in range(7)],
+}
+"""Inputs of the tools for assistants; those without any are not named."""
+
+
+@pytest.mark.parametrize("who", ["orders", "looker", "actor"])
+async def test_an_assistant_gets_the_same_in_both_worlds(tmp_path: Path, who: str) -> None:
+    tools = AssistantTools(Previews(VirtualClock()))
+    assert {*TOOL_INPUTS} <= {*tools.table}
+
+    async def told(caller: ApiCaller, tool: Tool, given: Mapping[str, object]) -> str:
+        if not tool.exists_for(caller):
+            return "Unknown tool"
+        try:
+            text = await tool.run(caller, msgspec.convert(given, tool.input))
+        except (SidecarError, msgspec.ValidationError) as error:
+            text = str(error)
+        return re.sub(r'token \S+|"since":\d+', "", text)
+
+    async with two_worlds(tmp_path) as worlds:
+        callers = [await CallerApi(_OfWorld(one, who), "", "").open() for one in worlds]
+        for name, tool in tools.table.items():
+            for given in TOOL_INPUTS.get(name, [{}]):
+                one, other = [await told(caller, tool, given) for caller in callers]
+                assert one == other, (name, given)
+                assert not SECRETS.search(one), (name, given)
+
+
 async def test_the_worlds_differ_for_those_who_see_all(tmp_path: Path) -> None:
     """Else the test above would prove nothing."""
     async with two_worlds(tmp_path) as worlds:
         differing = await walk(worlds, "operator")
     told = {path for (method, path), is_told in differing.items() if is_told and method == "GET"}
     assert {
-        *("/", "/groups", "/messages", "/operations", "/plots", "/policies"),
+        *("/", "/groups", "/messages", "/operations", "/plots", "/policies", "/webhooks"),
         *("/groups.csv", "/messages.csv", "/messages/one", "/api/vN/overview", "/api/vN/status"),
         *("/api/vN/groups", "/api/vN/messages", "/api/vN/preview", "/api/vN/operations"),
     } <= told
@@ -280,6 +345,27 @@ async def test_a_marker_exists_for_those_whom_it_concerns(tmp_path: Path) -> Non
         own = {"queue://orders.>", "queue://orders.eu.>", ""}
         assert await seen("orders") == await seen("looker") == own
         assert await seen("operator") == await seen("viewer") == own | {"queue://pay.0"}
+
+
+async def test_sidecars_of_one_schedule_are_known_by_it_to_every_role(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that a fleet counts them once; what an instance does tells of other destinations."""
+
+    def instances(store: SqliteStore) -> list[InstanceView]:
+        is_right = "world1" in str(store._path)
+        working = {"cycle": 9, "unfinished_cycle": 9, "manual": ("pay.>",)}
+        doing: Any = working if is_right else {"cycle": 1, "unfinished_cycle": None}
+        seen_s = 3.0 if is_right else 0.5
+        return [
+            InstanceView(instance="test", uid="u1", is_held=True, seen_seconds_ago=seen_s, **doing)
+        ]
+
+    monkeypatch.setattr(SqliteStore, "instances", instances)
+    async with two_worlds(tmp_path) as worlds:
+        one, other = [await world.ask("orders", "GET", "/api/v1/status") for world in worlds]
+        assert one == other
+        assert '"uid":"u1"' in one[2]
 
 
 async def test_a_stream_tells_only_of_what_is_seen(tmp_path: Path) -> None:
