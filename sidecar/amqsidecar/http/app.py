@@ -10,6 +10,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
+from amqsidecar import __version__
 from amqsidecar.errors import StoreError
 from amqsidecar.http.access import Access, Caller, HttpRefused
 from amqsidecar.http.answers import API, JSON, lead_on, login_url, show_refusal
@@ -87,11 +88,12 @@ def probes_of(queries: StoreQueries, *, is_brief: bool = False) -> list[Route]:
 
     Args:
         queries: has them.
-        is_brief: health tells only whether it is good: its reasons name queues.
+        is_brief: health tells only whether it is good, and the version: its reasons name queues.
     """
 
     def health(answer: HealthAnswer) -> Response:
-        body = msgspec.json.encode({"ok": answer.is_good}) if is_brief else answer.body
+        brief = {"ok": answer.is_good, "version": __version__}
+        body = msgspec.json.encode(brief) if is_brief else answer.body
         return Response(body, 200 if answer.is_good else 503, headers={"Content-Type": JSON})
 
     async def metrics(request: Request) -> Response:

@@ -11,6 +11,7 @@ from hashlib import sha256
 from typing import Any
 from urllib.parse import urlencode
 
+import httpx2
 from joserfc import jwt
 from joserfc.errors import BadSignatureError
 from joserfc.jwk import RSAKey
@@ -21,6 +22,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from amqsidecar.http.serving import HttpServer
+from support.web.client import fetch
 
 CLIENT_ID, CLIENT_SECRET = "amqsidecar", "a-secret-of-the-client"
 AUDIENCE = "broker"
@@ -170,6 +172,15 @@ class Provider:
         text = jwt.encode(header, {**right, **claims}, self.key, algorithms=["RS256"])
         self.access_tokens.append(text)
         return text
+
+
+def come_back(client: httpx2.Client, to: str = "/") -> httpx2.Response:
+    """Let a browser log in: it goes to the provider, which leads it back."""
+    away = client.get("/login/oidc", params={"next": to})
+    assert away.status_code == 302
+    assert "code_challenge=" in away.headers["location"]
+    back = fetch(away.headers["location"])
+    return client.get(back.headers["location"])
 
 
 @contextmanager

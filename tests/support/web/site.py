@@ -23,7 +23,7 @@ from amqsidecar.http.app import make_app, probes_of
 from amqsidecar.http.authentication import files as access_files
 from amqsidecar.http.authentication.files import new_token, password_proof, token_digest
 from amqsidecar.http.authentication.login import CountLogin
-from amqsidecar.http.authentication.session import COOKIE, Sessions
+from amqsidecar.http.authentication.session import COOKIE, SessionOwner, Sessions
 from amqsidecar.http.authentication.settings import AccessSettings
 from amqsidecar.http.authentication.setup import set_up
 from amqsidecar.http.console.console import Console
@@ -108,9 +108,9 @@ def session_cookie(way: str, role: Role) -> str:
     """Return a session as the log-in begins it."""
     answer = Response()
     request = HTTPConnection({"type": "http"})
-    Sessions(Signing(KEY), 3600, lambda _request: False, None).begin(
-        request, answer, "olga", way, role
-    )
+    owner = SessionOwner(name="olga", way=way, groups=(f"{role}s",))
+    sessions = Sessions(Signing(KEY), 3600, lambda _request: False, lambda _owner: None)
+    sessions.begin(request, answer, owner)
     return answer.headers["set-cookie"].partition("=")[2].partition(";")[0]
 
 

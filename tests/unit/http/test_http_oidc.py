@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, tzinfo
 from typing import Any, Self
 
-import httpx2
 import pytest
 from joserfc.jwk import OctKey, RSAKey
 
@@ -14,7 +13,13 @@ from amqsidecar.http.authentication import session as access_session
 from amqsidecar.http.authentication.settings import OidcSettings
 from support.machine.ports import free_port
 from support.web.client import fetch
-from support.web.openid_provider import CLIENT_ID, CLIENT_SECRET, Provider, running_provider
+from support.web.openid_provider import (
+    CLIENT_ID,
+    CLIENT_SECRET,
+    Provider,
+    come_back,
+    running_provider,
+)
 from support.web.site import Site, running_site
 
 TO = "/groups?destination=queue%3A%2F%2Forders"
@@ -50,19 +55,10 @@ def site(shared: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         yield running
 
 
-def come_back(client: httpx2.Client) -> httpx2.Response:
-    """Go to the provider and follow it back."""
-    away = client.get("/login/oidc", params={"next": TO})
-    assert away.status_code == 302
-    assert "code_challenge=" in away.headers["location"]
-    back = fetch(away.headers["location"])
-    return client.get(back.headers["location"])
-
-
 @pytest.mark.usefixtures("provider")
 def test_a_user_of_the_provider_is_admitted(site: Site) -> None:
     client = site.client()
-    answer = come_back(client)
+    answer = come_back(client, TO)
     assert answer.status_code == 200
     to = re.search(r'url=([^"]*)', answer.text)
     assert to is not None

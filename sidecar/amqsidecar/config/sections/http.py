@@ -317,8 +317,9 @@ class HttpOptions(Section):
         if self.oidc.issuer and not self.public_url:
             yield "public_url", "is not set: the OpenID provider redirects browsers to it"
         by_groups = self.proxy_user_header or self.oidc.issuer
-        if by_groups and not (self.operator_groups or self.viewer_groups):
-            yield "operator_groups", "is empty, as is `viewer_groups`: no user could log in"
+        if by_groups and not (self.operator_groups or self.viewer_groups or self.roles_file):
+            what = "is empty, as are `viewer_groups` and `roles_file`: no user could log in"
+            yield "operator_groups", what
         for key, problem in self.oidc.problems():
             yield f"oidc.{key}", problem
 

@@ -19,7 +19,7 @@ from amqsidecar.http.authentication.attempts import NAME, FailedLogins, network_
 from amqsidecar.http.authentication.cookies import SignedCookie
 from amqsidecar.http.authentication.files import User, is_password, password_proof
 from amqsidecar.http.authentication.proxy import Proxies, clean_name
-from amqsidecar.http.authentication.session import Sessions, fingerprint
+from amqsidecar.http.authentication.session import SessionOwner, Sessions, fingerprint
 from amqsidecar.http.guard import LOGIN, LOGOUT
 from amqsidecar.telemetry import audit
 
@@ -144,7 +144,8 @@ class LoginPage:
             self._attempts.succeeded(key)
         audit.write("log-in", audit.ActKind.LOG_IN, by=by, role=user.role)
         answer = RedirectResponse(to, 303)
-        self._sessions.begin(request, answer, name, "password", user.role, fingerprint(user.proof))
+        owner = SessionOwner(name=name, way="password", proof=fingerprint(user.proof))
+        self._sessions.begin(request, answer, owner)
         self._remember(request, answer, name, network)
         return answer
 

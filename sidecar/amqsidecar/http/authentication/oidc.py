@@ -18,7 +18,7 @@ from amqsidecar.http.answers import lead_on, own_path
 from amqsidecar.http.authentication.cookies import SignedCookie
 from amqsidecar.http.authentication.proxy import clean_name
 from amqsidecar.http.authentication.roles import Roles
-from amqsidecar.http.authentication.session import Sessions
+from amqsidecar.http.authentication.session import SessionOwner, Sessions
 from amqsidecar.http.authentication.settings import OidcSettings
 from amqsidecar.telemetry import audit
 
@@ -126,7 +126,8 @@ class OidcLogin:
         request.scope["session"] = kept["session"]
         claims = await self._claims(request)
         name = clean_name(str(claims.get(self._settings.name_claim) or claims["sub"]))
-        role = self._roles.of_groups(_texts(claims.get(self._settings.groups_claim)))
+        groups = self._roles.kept(_texts(claims.get(self._settings.groups_claim)))
+        role = self._roles.of_groups(groups)
         if role is None or not name:
             self._refuse(request, name, "no role")
             raise HttpRefused(403, f"{name} is in no group that has access")
@@ -135,7 +136,8 @@ class OidcLogin:
         answer = lead_on(own_path(kept["to"]))
         before, session = kept["lapsed"] or ("", None)
         session = session if before == name else None
-        self._sessions.begin(request, answer, name, "oidc", role, session=session)
+        owner = SessionOwner(name=name, way="oidc", groups=groups)
+        self._sessions.begin(request, answer, owner, session)
         self._cookie.delete(request, answer)
         return answer
 

@@ -1,6 +1,9 @@
 """Roles with rights by destination, out of `http.roles_file`, and who has them."""
 
+import json
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
+from typing import Final
 
 import msgspec
 
@@ -10,6 +13,9 @@ from amqsidecar.http.authentication.files import NAME
 from amqsidecar.http.rights import Right, Rights, joined, rights_of
 from amqsidecar.model.destination_pattern import parse_pattern
 from amqsidecar.policy_source.policy_yaml import read_yaml
+
+_KEPT_BYTES: Final = 2_000
+"""Of groups in a cookie, of which browsers take 4,096 bytes."""
 
 
 class RoleEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -68,6 +74,17 @@ class Roles:
         found = [Role.VIEWER.value] if having & self._viewers else []
         found += [name for name, entry in self._named().items() if having & {*entry.groups}]
         return "+".join(found) or None
+
+    def kept(self, groups: Sequence[str]) -> tuple[str, ...]:
+        """Return the groups that a session keeps: as many as a cookie holds, those of roles first.
+
+        Why also others: a sidecar that is asked by a fleet has roles of its own.
+        """
+        having = {*self._operators, *self._viewers}
+        having |= {group for entry in self._named().values() for group in entry.groups}
+        ordered = sorted(dict.fromkeys(groups), key=lambda group: group not in having)
+        sizes = accumulate(len(json.dumps(group)) + 1 for group in ordered)
+        return tuple(one for one, size in zip(ordered, sizes, strict=True) if size <= _KEPT_BYTES)
 
     def rights_of(self, role: str) -> Rights | None:
         """Return the rights of a role, or of several with `+` between them; None = one is none."""

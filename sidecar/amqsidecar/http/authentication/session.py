@@ -10,7 +10,7 @@ import msgspec
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
-from amqsidecar.http.access import RENEWED, SAFE_METHODS, Caller, Signing
+from amqsidecar.http.access import RENEWED, SAFE_METHODS, Caller, HttpRefused, Signing
 from amqsidecar.http.authentication.cookies import SignedCookie
 
 COOKIE: Final = "amqsidecar_session"
@@ -19,25 +19,37 @@ _RENEW_S: Final = 60
 """Age from which a request that shows activity renews the cookie."""
 
 
+class SessionOwner(msgspec.Struct, frozen=True, kw_only=True):
+    """Who has a session.
+
+    Attributes:
+        way: how they showed who they are: password or oidc.
+        proof: password: fingerprint of the line in the users' file; a changed one ends the session.
+        groups: oidc: theirs at the provider. Why no role: each sidecar with the same key gives
+            roles by its own options.
+    """
+
+    name: str
+    way: str
+    proof: str = ""
+    groups: tuple[str, ...] = ()
+
+
 class _Kept(msgspec.Struct, frozen=True):
     """The content of the cookie.
 
     Attributes:
         id: of the session.
         checked_s: Unix time in seconds of the log-in, or of the last check at the OpenID provider.
-        proof: PASSWORD: fingerprint of the line in the users' file; a changed one ends the session.
     """
 
     id: str
-    name: str
-    way: str
-    role: str
+    owner: SessionOwner
     checked_s: float
-    proof: str = ""
 
 
-RoleNow = Callable[[str, str], str | None]
-"""The name of a user and the fingerprint of their proof to their role now; None = none any more."""
+RoleNow = Callable[[SessionOwner], str | None]
+"""The owner of a session to their role now; None = none any more."""
 
 
 def fingerprint(proof: str) -> str:
@@ -53,7 +65,7 @@ class Sessions:
         signing: Signing,
         max_age_s: int,
         is_https: Callable[[HTTPConnection], bool],
-        role_now: RoleNow | None,
+        role_now: RoleNow,
         *,
         oidc_s: int = 300,
         idle_s: int = 3600,
@@ -64,7 +76,7 @@ class Sessions:
             signing: of the cookie.
             max_age_s: maximum time since the log-in.
             is_https: whether the browser came by TLS.
-            role_now: of users with passwords; None = there are none.
+            role_now: see there.
             oidc_s: age at which a session by OpenID is checked at the provider, when its browser
                 opens a page; at twice this age it ends.
             idle_s: maximum time since a person last opened a page or changed something. A page
@@ -80,10 +92,7 @@ class Sessions:
         self,
         request: HTTPConnection,
         response: Response,
-        name: str,
-        way: str,
-        role: str,
-        proof: str = "",
+        owner: SessionOwner,
         session: str | None = None,
     ) -> None:
         """Set the session cookie of an answer.
@@ -91,15 +100,12 @@ class Sessions:
         Args:
             request: that is answered.
             response: its answer.
-            name: the user's name.
-            way: how they showed it.
-            role: theirs.
-            proof: see `_Kept`.
+            owner: the user.
             session: the id of a session that goes on, so that its forms stay good; None = a new
                 one.
         """
         session = session or secrets.token_urlsafe(16)
-        kept = _Kept(session, name, way, role, datetime.now(UTC).timestamp(), proof)
+        kept = _Kept(session, owner, datetime.now(UTC).timestamp())
         self._cookie.write(request, response, msgspec.to_builtins(kept))
 
     def end(self, request: HTTPConnection, response: Response) -> None:
@@ -112,20 +118,27 @@ class Sessions:
         self._cookie.delete(request, response)
 
     def caller(self, request: HTTPConnection) -> Caller | None:
-        """Return the owner of the session, with their present role; renew a session in use."""
+        """Return the owner of the session, with their present role; renew a session in use.
+
+        Raises:
+            HttpRefused: none of their groups has a role here.
+        """
         kept, idle_s = self._kept(request) or (None, 0.0)
-        if kept is None or (kept.way == "oidc" and _age_s(kept) > self._oidc_limit_s(request)):
+        if kept is None:
             return None
-        role: str | None = kept.role
-        if kept.way == "password":
-            role = None if self._role_now is None else self._role_now(kept.name, kept.proof)
+        owner, is_oidc = kept.owner, kept.owner.way == "oidc"
+        if is_oidc and _age_s(kept) > self._oidc_limit_s(request):
+            return None
+        role = self._role_now(owner)
+        if role is None and is_oidc:
+            raise HttpRefused(403, f"{owner.name} is in no group that has access")
         if role is None:
             return None
         if idle_s >= _RENEW_S and _shows_activity(request):
             renewed = Response()
             self._cookie.write(request, renewed, msgspec.to_builtins(kept))
             request.scope[RENEWED] = renewed.headers["set-cookie"]
-        return Caller(name=kept.name, role=role, way=kept.way, session=kept.id)
+        return Caller(name=owner.name, role=role, way=owner.way, session=kept.id)
 
     def lapsed(self, request: HTTPConnection) -> tuple[str, str] | None:
         """Return name and id of a session whose role must be requested again; None = none.
@@ -133,9 +146,9 @@ class Sessions:
         Only the provider decides whether the session continues; the expired one proves nothing.
         """
         kept, _ = self._kept(request) or (None, 0.0)
-        if kept is None or kept.way != "oidc" or _age_s(kept) <= self._oidc_s:
+        if kept is None or kept.owner.way != "oidc" or _age_s(kept) <= self._oidc_s:
             return None
-        return kept.name, kept.id
+        return kept.owner.name, kept.id
 
     def _oidc_limit_s(self, request: HTTPConnection) -> int:
         """Return how old a session by OpenID may be; forms and scripts of an open page get longer.

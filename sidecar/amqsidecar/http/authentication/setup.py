@@ -22,7 +22,7 @@ from amqsidecar.http.authentication.files import (
 from amqsidecar.http.authentication.login import CountLogin, LoginPage
 from amqsidecar.http.authentication.proxy import Proxies, ProxyWay
 from amqsidecar.http.authentication.roles import Roles, parse_roles
-from amqsidecar.http.authentication.session import Sessions, fingerprint
+from amqsidecar.http.authentication.session import SessionOwner, Sessions, fingerprint
 from amqsidecar.http.authentication.settings import AccessSettings
 from amqsidecar.telemetry import audit
 
@@ -96,9 +96,11 @@ def set_up(
             settings.users_file, "http.users_file", partial(parse_users, has_roles=has_roles)
         )
 
-    def role_now(name: str, proof: str) -> str | None:
-        user = None if users is None else users.now().get(name)
-        return user.role if user is not None and fingerprint(user.proof) == proof else None
+    def role_now(owner: SessionOwner) -> str | None:
+        if owner.way == "oidc":
+            return roles.of_groups(owner.groups)
+        user = None if users is None else users.now().get(owner.name)
+        return user.role if user is not None and fingerprint(user.proof) == owner.proof else None
 
     def is_https(request: HTTPConnection) -> bool:
         return settings.public_url.startswith("https:") or proxies.is_https(request)
