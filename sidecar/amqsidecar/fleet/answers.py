@@ -44,6 +44,11 @@ class _Wellness(msgspec.Struct, frozen=True):
     broker: str = ""
 
 
+class _Unapproved(msgspec.Struct, frozen=True):
+    id: int
+    actor: str = ""
+
+
 class SaidOverview(msgspec.Struct, frozen=True):
     """See `operations.overview.Overview`."""
 
@@ -52,6 +57,7 @@ class SaidOverview(msgspec.Struct, frozen=True):
     died: _Died = _Died()
     waiting: _Waiting = _Waiting()
     wellness: _Wellness = _Wellness()
+    unapproved: list[_Unapproved] = []
 
     @property
     def exhausted_count(self) -> int:

@@ -35,6 +35,7 @@ class ActionQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     action: Action
     cause_group: str
+    target: Annotated[str | None, Meta(description="Redirect: where to.")] = None
 
 
 class Approved(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -71,8 +72,9 @@ def routes(desk: Desk, person_of: PersonOf) -> list[Route]:
         return await desk.search(person_of(call.request), conditions)
 
     async def preview(call: Call) -> Any:
+        query: ActionQuery = call.query
         return await desk.preview(
-            person_of(call.request), call.query.action, call.query.cause_group
+            person_of(call.request), query.action, query.cause_group, query.target
         )
 
     async def begin(call: Call) -> Any:

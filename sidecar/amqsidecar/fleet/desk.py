@@ -85,13 +85,14 @@ class Gathered(msgspec.Struct, Generic[AnswerT], frozen=True):
 
 
 class Approval(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The approval of an action at one place; its numbers are those of the preview."""
+    """The approval of an action at one place; its values are those of the preview."""
 
     sidecar: str
     destination: str
     number: WholeNumber
     expected: WholeNumber
     since: WholeNumber
+    target: str | None = None
 
 
 class PlacePreview(msgspec.Struct, frozen=True):
@@ -169,20 +170,35 @@ class Desk:
         return Gathered([_at(one, each) for _, one, each in found], said.missing)
 
     async def preview(
-        self, person: Person, action: Action, cause_group: str
+        self, person: Person, action: Action, cause_group: str, target: str | None = None
     ) -> Gathered[PlacePreview]:
-        """Return the preview of an action at each place of a cause, by its own sidecar."""
+        """Return the preview of an action at each place of a cause, by its own sidecar.
+
+        Args:
+            person: who asks.
+            action: to preview.
+            cause_group: of the messages.
+            target: of a redirect, at each broker; None = another action.
+        """
         groups = await self.groups(person, cause_group)
 
         async def look(place: Said[SaidGroup]) -> PlacePreview:
             assert place.value is not None  # noqa: S101 - `_merged` was given it
             name, group = place.sidecar.name, place.value
-            query = urlencode({"action": action, **_filter(group.destination, group.number)})
-            said = await self._gatherer.one(person, name, f"/preview?{query}", Preview)
+            query = {"action": action, **_filter(group.destination, group.number)}
+            query |= {} if target is None else {"target": target}
+            path = f"/preview?{urlencode(query)}"
+            said = await self._gatherer.one(person, name, path, Preview)
             approval = None
             if said.value is not None and said.value.count:
-                expected, since = said.value.count, said.value.since
-                approval = Approval(name, group.destination, group.number, expected, since)
+                approval = Approval(
+                    sidecar=name,
+                    destination=group.destination,
+                    number=group.number,
+                    expected=said.value.count,
+                    since=said.value.since,
+                    target=target,
+                )
             return PlacePreview(place, said, approval)
 
         places = groups.found[0].places[:_PLACES_MAX] if groups.found else []
@@ -210,6 +226,7 @@ class Desk:
                 "filter": _filter(one.destination, one.number),
                 "expected": one.expected,
                 "since": one.since,
+                "target": one.target,
                 "reason": reason,
                 "pace": pace,
             }

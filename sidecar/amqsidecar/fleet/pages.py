@@ -8,7 +8,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from amqsidecar.fleet.api import PersonOf
-from amqsidecar.fleet.desk import Approval, Desk
+from amqsidecar.fleet.desk import Approval, Desk, Gathered, PlacePreview
 from amqsidecar.http.access import HttpRefused
 from amqsidecar.http.console.console import PageFrame, PageMissing
 from amqsidecar.http.console.described import ACTIONS
@@ -23,8 +23,6 @@ NAVIGATION: Final = (
     ("/messages", "Messages"),
     ("/operations", "Operations"),
 )
-# Why no redirect: each broker has another target for it.
-_OFFERED: Final = {one: words for one, words in ACTIONS.items() if one is not Action.REDIRECT}
 
 
 def routes(frame: PageFrame, desk: Desk, person_of: PersonOf) -> list[BaseRoute]:
@@ -43,7 +41,7 @@ def routes(frame: PageFrame, desk: Desk, person_of: PersonOf) -> list[BaseRoute]
     async def group(request: Request) -> Response:
         cause = request.query_params.get("group", "")
         said = await desk.groups(person_of(request), cause)
-        values = {"cause_group": cause, "missing": said.missing, "offered": _OFFERED}
+        values = {"cause_group": cause, "missing": said.missing, "offered": ACTIONS}
         found = next(iter(said.found), None)
         return await show(request, "fleet_group.html", group=found, **values)
 
@@ -76,8 +74,12 @@ def routes(frame: PageFrame, desk: Desk, person_of: PersonOf) -> list[BaseRoute]
         return await show(request, "fleet_operations.html", operations=found, **values)
 
     async def look(request: Request) -> Response:
-        action, cause = _action(request), request.query_params.get("group", "")
-        said = await desk.preview(person_of(request), action, cause)
+        action, given = _action(request), request.query_params
+        cause, target = given.get("group", ""), given.get("target", "").strip() or None
+        needs_target = action is Action.REDIRECT and target is None
+        said = Gathered[PlacePreview]([], {})
+        if not needs_target:
+            said = await desk.preview(person_of(request), action, cause, target)
         return await show(
             request,
             "fleet_action.html",
@@ -85,6 +87,8 @@ def routes(frame: PageFrame, desk: Desk, person_of: PersonOf) -> list[BaseRoute]
             words=ACTIONS[action],
             sends=action in SENDS,
             cause_group=cause,
+            target=target or "",
+            needs_target=needs_target,
             previews=[(one, msgspec.json.encode(one.approval).decode()) for one in said.found],
             missing=said.missing,
         )
@@ -117,7 +121,7 @@ def routes(frame: PageFrame, desk: Desk, person_of: PersonOf) -> list[BaseRoute]
 
 
 def _action(request: Request) -> Action:
-    found = next((one for one in _OFFERED if one == request.path_params["action"]), None)
-    if found is None:
-        raise PageMissing("There is no such action over several brokers.")
-    return found
+    try:
+        return Action(request.path_params["action"])
+    except ValueError as error:
+        raise PageMissing("There is no such action.") from error

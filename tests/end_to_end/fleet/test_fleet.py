@@ -1,7 +1,10 @@
 """One console over two prepared sidecars, one hung, one down, one of an older version."""
 
+import json
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from html import unescape
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -123,7 +126,7 @@ def test_pages_show_it_in_the_frame_of_the_sidecars_console(fleet: Fleet) -> Non
             for one in words:
                 assert one in answer.text, (path, one)
         assert client.get("/messages?state=nonsense").status_code == 400
-        assert client.get("/act/redirect?group=x").status_code == 404
+        assert client.get("/act/nothing?group=x").status_code == 404
 
 
 @contextmanager
@@ -226,6 +229,49 @@ def test_a_sidecar_that_stops_answering_is_shown_as_it_was_to_this_person_alone(
         assert "last answer" in page
 
 
+def test_a_redirect_goes_where_it_was_previewed_and_waits_where_it_takes_two(
+    tmp_path: Path,
+) -> None:
+    with ExitStack() as stack:
+        urls = {
+            "one": stack.enter_context(prepared_sidecar(tmp_path / "one")),
+            "two": stack.enter_context(prepared_sidecar(tmp_path / "two", second_person_above=0)),
+        }
+        process = stack.enter_context(FleetProcess(tmp_path, urls))
+        client = stack.enter_context(process.client(accept="text/html", **as_person()))
+        asked = {"group": TIMEOUT}
+        page = client.get("/act/redirect", params=asked).text
+        assert "Where to, at each broker" in page
+        assert 'name="approve"' not in page
+        page = client.get("/act/redirect", params={**asked, "target": "orders.repair"}).text
+        approvals = approvals_of(page)
+        assert {one["target"] for one in approvals} == {"orders.repair"}
+        form = {
+            "csrf": page.partition('name="csrf" value="')[2].partition('"')[0],
+            "approve": [json.dumps(one) for one in approvals],
+            "how": "once",
+        }
+        answer = client.post("/act/redirect", data=form)
+        here = Counter(one["sidecar"] for one in approvals)
+        assert answer.text.count(">begun</span>") == here["one"] > 0
+        assert answer.text.count(">waits for a second person</span>") == here["two"] > 0
+        done = client.get("/api/v1/operations").json()["found"]
+        assert {(one["value"]["action"], one["value"]["target"]) for one in done} == {
+            ("redirect", "queue://orders.repair")
+        }
+        waiting = "waits for a second person"
+        eventually(lambda: client.get("/").text.count(waiting) == here["two"], what=waiting)
+        # Without the target that was approved nothing is sent anywhere.
+        nowhere = json.dumps({**approvals[0], "target": None})
+        answer = client.post("/act/redirect", data={**form, "approve": [nowhere]})
+        assert "redirect needs one" in answer.text
+
+
+def approvals_of(page: str) -> list[dict[str, Any]]:
+    parts = page.split('name="approve" value="')[1:]
+    return [json.loads(unescape(part.partition('"')[0])) for part in parts]
+
+
 def test_each_sidecar_refuses_by_itself_what_has_changed_since_its_preview(tmp_path: Path) -> None:
     with ExitStack() as stack:
         urls = {name: stack.enter_context(prepared_sidecar(tmp_path / name)) for name in WELL}
@@ -233,9 +279,7 @@ def test_each_sidecar_refuses_by_itself_what_has_changed_since_its_preview(tmp_p
         client = stack.enter_context(process.client(accept="text/html", **as_person()))
         page = client.get("/act/retry", params={"group": TIMEOUT}).text
         approvals = [
-            approval
-            for part in page.split('name="approve" value="')[1:]
-            if CAUSES[0][0] in (approval := part.partition('"')[0].replace("&#34;", '"'))
+            json.dumps(one) for one in approvals_of(page) if CAUSES[0][0] in one["destination"]
         ]
         assert len(approvals) == 2
         csrf = page.partition('name="csrf" value="')[2].partition('"')[0]
@@ -261,7 +305,7 @@ def test_each_sidecar_refuses_by_itself_what_has_changed_since_its_preview(tmp_p
         ]
         assert mine["actor"] == "api:carl"
         # What is approved for more messages than there are is refused, and the other goes on.
-        wrong = [one.replace('"expected":', '"expected":9') for one in approvals[:1]]
+        wrong = [one.replace('"expected": ', '"expected": 9') for one in approvals[:1]]
         answer = client.post("/act/retry", data={**form, "approve": [*wrong, approvals[1]]})
         assert answer.text.count(">begun</span>") == 1
         assert "look again" in answer.text

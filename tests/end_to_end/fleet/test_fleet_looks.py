@@ -29,6 +29,7 @@ PAGES: Final = {
     "group": f"/groups/one?group={CAUSE}",
     "action": f"/act/retry?group={CAUSE}",
     "discard": f"/act/discard?group={CAUSE}",
+    "redirect": f"/act/redirect?group={CAUSE}&target=orders.repair",
     "messages": "/messages?state=exhausted",
     "operations": "/operations",
 }

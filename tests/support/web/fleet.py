@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import httpx2
 from starlette.applications import Starlette
@@ -41,7 +41,9 @@ OLDER: Final = "0.0.9"
 
 
 @contextmanager
-def prepared_sidecar(folder: Path, port: int = 0, rules: str = RULES) -> Iterator[str]:
+def prepared_sidecar(
+    folder: Path, port: int = 0, rules: str = RULES, **tools: Any
+) -> Iterator[str]:
     """Serve a schedule during an incident with all of its API; gives the URL.
 
     A proxy on loopback names people, a file in the folder tokens, and sessions have `KEY`.
@@ -59,6 +61,7 @@ def prepared_sidecar(folder: Path, port: int = 0, rules: str = RULES) -> Iterato
         open_schedule=lambda: opened(SqliteStore(path, clock=SystemClock())),
         policies=policies_of_file(folder / "rules.yaml"),
         sidecar_status=well_status,
+        **tools,
     )
     console = Console(queries)
     settings = AccessSettings(
