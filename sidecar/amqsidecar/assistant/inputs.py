@@ -108,7 +108,7 @@ class AssistantAction(StrEnum):
     HOLD = "hold"
     RELEASE = "release"
     TAKE_BACK = "take-back"
-    CANCEL = "cancel"
+    GIVE_UP = "give-up"
     DISCARD = "discard"
 
 
@@ -119,8 +119,8 @@ class PreviewInput(Conditions, frozen=True, kw_only=True):
         AssistantAction,
         Meta(
             description="retry: redeliver now, a probe first. hold: keep until released. "
-            "take-back: out of the final queue, into the schedule. cancel: into the final queue. "
-            "discard: gone after an hour."
+            "take-back: out of the final queue, into the schedule. give-up: into the final queue "
+            "(`cancel` in answers). discard: gone after an hour."
         ),
     ]
     destination: DestinationName

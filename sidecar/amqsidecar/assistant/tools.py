@@ -114,16 +114,17 @@ class AssistantTools:
         chosen = {"destination": asked.destination, **asked.query()}
         if asked.limit is not None:
             chosen["limit"] = asked.limit
-        query = [("action", asked.action.value), *chosen.items()]
+        action = Action(asked.action.value)
+        query = [("action", action.value), *chosen.items()]
         found = await caller.api.read("/preview", query)
         if not found["count"]:
             return marked(found, "Nothing would be changed, so there is no token.")
         request = {
-            "action": asked.action.value,
+            "action": action.value,
             "filter": chosen,
             "expected": found["count"],
             "since": found["since"],
-            "pace": _pace(Action(asked.action.value), found["count"], asked.window_s),
+            "pace": _pace(action, found["count"], asked.window_s),
         }
         operation = PreviewedOperation(request, found["count"])
         token = self._previews.keep(caller.key, operation)

@@ -18,6 +18,7 @@ from amqsidecar.config.sections.intake import Backlog, CycleOptions, DiscoveryOp
 from amqsidecar.config.sections.journal import HistoryOptions, JournalOptions
 from amqsidecar.config.sections.listener import ListenerOptions
 from amqsidecar.config.sections.log import LogOptions
+from amqsidecar.config.sections.mcp import McpOptions
 from amqsidecar.config.sections.observe import ObserveOptions
 from amqsidecar.config.sections.otel import OtelOptions
 from amqsidecar.config.sections.policy import PolicyOptions, VerdictPolicy
@@ -56,6 +57,7 @@ class Config(Section):
     )
     webhooks: WebhookOptions = section(WebhookOptions, "Messages to people and their programs.")
     fleet: FleetOptions = section(FleetOptions, "`fleet`, one console over many sidecars.")
+    mcp: McpOptions = section(McpOptions, "`mcp`, tools for assistants.")
 
     _origins: Mapping[str, str] = PrivateAttr(default_factory=dict)
 

@@ -61,11 +61,12 @@ class Assistant:
 
 
 @contextmanager
-def assistant_server(folder: Path, url: str, *options: str) -> Iterator[str]:
+def assistant_server(folder: Path, url: str, *sets: str) -> Iterator[str]:
     """Run `amqsidecar mcp` over HTTP for a sidecar; gives its address."""
     path = folder / "mcp.log"
     with path.open("ab") as log:
-        arguments = ["mcp", "--url", url, "--listen", "127.0.0.1:0", *options]
+        sets = (f"mcp.url={url}", "mcp.listen=127.0.0.1:0", *sets)
+        arguments = ["mcp", *(part for one in sets for part in ("--set", one))]
         process = forked.start(arguments, stdout=log, stderr=log, env=dict(os.environ))
 
     def started() -> str | None:
@@ -91,10 +92,10 @@ async def over_http(address: str, token: str = "") -> AsyncIterator[Assistant]:
 
 @asynccontextmanager
 async def over_stdio(folder: Path, url: str, token: str = "") -> AsyncIterator[Assistant]:
-    arguments = ["-m", "amqsidecar", "mcp", "--url", url]
+    arguments = ["-m", "amqsidecar", "mcp", "--set", f"mcp.url={url}"]
     if token:
         (folder / "token").write_text(token)
-        arguments += ["--token-file", str(folder / "token")]
+        arguments += ["--set", f"mcp.token_file={folder / 'token'}"]
     server = StdioServerParameters(command=sys.executable, args=arguments, env=dict(os.environ))
     with (folder / "stdio.log").open("w") as log:
         transport = stdio_client(server, errlog=log)

@@ -237,7 +237,7 @@ def test_where_it_is_reached_from_outside_an_open_sidecar_is_not_served(tmp_path
     with (
         running_site(tmp_path, **OPEN) as site,
         assistant_server(
-            tmp_path, f"http://{site.address}", "--public-url", "https://mcp.example"
+            tmp_path, f"http://{site.address}", "mcp.public_url=https://mcp.example"
         ) as outside,
         web_client() as client,
     ):

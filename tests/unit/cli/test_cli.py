@@ -124,7 +124,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 # They take no configuration: groups of commands, what needs none, and what writes one.
-OTHERS = ("access", "demo", "init", "journal", "mcp", "operation", "pipeline", "schedule")
+OTHERS = ("access", "demo", "init", "journal", "operation", "pipeline", "schedule")
 
 
 @pytest.mark.parametrize("command", [name for name in main.COMMANDS if name not in OTHERS])
@@ -135,7 +135,7 @@ def test_every_command_has_help_and_the_common_options(
     text = capsys.readouterr().out
     assert "--config" in text
     assert "--set" in text
-    assert ("--output" in text) == (command not in ("run", "listen", "fleet"))
+    assert ("--output" in text) == (command not in ("run", "listen", "fleet", "mcp"))
 
 
 def test_the_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
