@@ -1,13 +1,16 @@
 """The latest lines of an audit file, for auditors."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from os import SEEK_END
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
+from amqsidecar.telemetry.audit import days_of
+
 READ_BYTES: Final = 4 * 1024 * 1024
-"""Bytes of the end of the file that are searched; the rest is for tools that read ECS."""
+"""Bytes that are searched, back from the latest line; the rest is for tools that read ECS."""
 
 LINES_MAX: Final = 200
 
@@ -43,11 +46,8 @@ def read_audit(path: Path, who: str, action: str, contains: str) -> list[AuditLi
     Raises:
         OSError: the file can't be read.
     """
-    with path.open("rb") as file:
-        file.seek(max(0, file.seek(0, 2) - READ_BYTES))
-        lines = file.read().splitlines()
     found: list[AuditLine] = []
-    for line in reversed(lines):
+    for line in _latest_lines([path, *days_of(path)]):
         if len(found) == LINES_MAX:
             break
         try:
@@ -60,6 +60,18 @@ def read_audit(path: Path, who: str, action: str, contains: str) -> list[AuditLi
         if is_meant and who in ("", shown.who):
             found.append(shown)
     return found
+
+
+def _latest_lines(paths: Sequence[Path]) -> Iterator[bytes]:
+    """Yield the lines at the end of files, the latest first; the files come newest first."""
+    left = READ_BYTES
+    for path in paths:
+        if left > 0:
+            with path.open("rb") as file:
+                file.seek(-min(left, file.seek(0, 2)), SEEK_END)
+                content = file.read(left)
+            left -= len(content)
+            yield from reversed(content.splitlines())
 
 
 def _shown(fields: Mapping[str, Any]) -> AuditLine:

@@ -6,10 +6,13 @@ written after the act, so a crash may lose the last line. The store loses no ope
 
 import json
 import logging
+import os
 import sys
+from contextlib import suppress
 from contextvars import ContextVar
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
+from glob import escape
 from ipaddress import ip_address
 from logging.handlers import WatchedFileHandler
 from pathlib import Path
@@ -70,6 +73,21 @@ _ECS: Final = {
 class _Handler(WatchedFileHandler):
     """Appends to a file that may be rotated; a line that can't be written goes to the log."""
 
+    def __init__(self, target: str, *, delay: bool, keep_days: int) -> None:
+        super().__init__(target, delay=delay)
+        self._keep_days = keep_days
+        self._day: date | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        today = datetime.now(UTC).date()
+        if self._keep_days and today != self._day:
+            self._day = today
+            try:
+                keep_latest_days(Path(self.baseFilename), self._keep_days, today)
+            except OSError:
+                _log.exception("audit_not_rotated")
+        super().emit(record)
+
     def _open(self) -> Any:
         return open(
             self.baseFilename,
@@ -82,12 +100,46 @@ class _Handler(WatchedFileHandler):
         _log.error("audit_not_written: %s", record.getMessage(), exc_info=True)
 
 
-def open_audit(target: str, *, is_needed: bool = True) -> None:
+def keep_latest_days(path: Path, days: int, today: date) -> None:
+    """Name a file of an earlier day by its last day, and remove those older than so many days.
+
+    If the process dies inside, the file has both names; its lines stay.
+
+    Raises:
+        OSError: the folder does not allow it.
+    """
+    with suppress(FileNotFoundError):
+        last = datetime.fromtimestamp(path.stat().st_mtime, UTC).date()
+        if last < today:
+            with suppress(FileExistsError):
+                # Why a link: renaming would replace what another process has just named so.
+                os.link(path, f"{path}.{last}")
+                path.unlink()
+    for old in days_of(path):
+        if date.fromisoformat(old.suffix[1:]) < today - timedelta(days):
+            old.unlink(missing_ok=True)
+
+
+def days_of(path: Path) -> list[Path]:
+    """Return the files of earlier days, the newest first."""
+    found = path.parent.glob(f"{escape(path.name)}.*")
+    return sorted((one for one in found if _is_day(one.suffix[1:])), reverse=True)
+
+
+def _is_day(text: str) -> bool:
+    try:
+        return str(date.fromisoformat(text)) == text
+    except ValueError:
+        return False
+
+
+def open_audit(target: str, *, is_needed: bool = True, keep_days: int = 0) -> None:
     """Send audit lines to a stream of this process, or append them to a file.
 
     Args:
         target: `stderr`, `stdout` or the path of a file.
         is_needed: False = a file is opened with the first line only.
+        keep_days: of a file; 0 = whoever rotates it decides.
 
     Raises:
         ConfigError: the file is needed and can't be written to.
@@ -98,7 +150,7 @@ def open_audit(target: str, *, is_needed: bool = True) -> None:
         if target in streams:
             handler = logging.StreamHandler(streams[target])
         else:
-            handler = _Handler(target, delay=not is_needed)
+            handler = _Handler(target, delay=not is_needed, keep_days=keep_days)
     except OSError as error:
         what = f"{target} can't be written to: {error.strerror or error}"
         raise ConfigError([Problem("log.audit", what)]) from error

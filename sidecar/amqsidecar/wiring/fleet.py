@@ -54,7 +54,7 @@ def run_fleet(config: Config) -> int:
     if config.http.strangers_problem:
         raise ConfigError([Problem("http.listen", config.http.strangers_problem)])
     configure_logs(config.log.level, config.log.format)
-    audit.open_audit(config.log.audit)
+    audit.open_audit(config.log.audit, keep_days=config.log.audit_days)
     collect_seldom()
     asyncio.run(_serve(config))
     log.info("stopped")

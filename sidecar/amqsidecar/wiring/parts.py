@@ -82,7 +82,7 @@ class ProcessParts:
             ConfigError: the configuration or the policy can't be used.
         """
         configure_logs(config.log.level, config.log.format)
-        open_audit(config.log.audit)
+        open_audit(config.log.audit, keep_days=config.log.audit_days)
         self.config = config
         self.clock = clock
         self.crash_point = crash_point

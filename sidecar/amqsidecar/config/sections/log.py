@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 
-from amqsidecar.config.option import Section, option
+from amqsidecar.config.option import Section, StrictInt, option
 
 
 class LogLevel(StrEnum):
@@ -35,4 +35,13 @@ class LogOptions(Section):
         "which commands append as well. With a stream, a command writes to that of the service in "
         "its container, else to its own standard error.",
         min_length=1,
+    )
+    audit_days: StrictInt = option(
+        0,
+        "If `log.audit` is a file: days that are kept. Services begin a file each day (UTC), name "
+        "the one before `FILE.2026-11-28`, and remove older ones with their next line; 0 = you "
+        "rotate it.",
+        unit="days",
+        ge=0,
+        le=36_500,
     )
