@@ -50,14 +50,24 @@ class _Unapproved(msgspec.Struct, frozen=True):
 
 
 class SaidOverview(msgspec.Struct, frozen=True):
-    """See `operations.overview.Overview`."""
+    """See `operations.overview.Overview`; `wellness` is None for roles that view only some."""
 
     groups: list[SaidGroup] = []
     exhausted: list[_Exhausted] = []
     died: _Died = _Died()
     waiting: _Waiting = _Waiting()
-    wellness: _Wellness = _Wellness()
+    wellness: _Wellness | None = None
     unapproved: list[_Unapproved] = []
+
+    @property
+    def is_well(self) -> bool:
+        """Whether the sidecar says nothing else."""
+        return self.wellness is None or self.wellness.is_well
+
+    @property
+    def broker(self) -> str:
+        """Product, version and address of its broker; "" = not known to this person."""
+        return "" if self.wellness is None else self.wellness.broker
 
     @property
     def exhausted_count(self) -> int:

@@ -128,7 +128,7 @@ class Desk:
         kinds: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
         for line in lines:
             versions[line.seen.version or "unknown"].append(line.seen.sidecar.name)
-            if line.rules and (broker := line.found.wellness.broker.lower()):
+            if line.rules and (broker := line.found.broker.lower()):
                 kind = "Artemis" if "artemis" in broker else "Classic"
                 kinds[kind][line.rules].append(line.seen.sidecar.name)
         counted = [line for line in lines if not line.shares_with]
@@ -271,7 +271,7 @@ def _line(seen: MemberState, said: Said[SaidOverview], shares_with: str, rules: 
         state = "refuses" if said.is_refused else "no answer yet"
     elif said.problem:
         state = "stale"
-    elif not said.value.wellness.is_well:
+    elif not said.value.is_well:
         state = "needs a person"
     return SidecarLine(seen, said, state, shares_with, rules)
 

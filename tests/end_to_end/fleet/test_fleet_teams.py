@@ -132,7 +132,7 @@ def test_each_sidecar_gives_the_role_by_its_own_groups(teams: Teams) -> None:
         session = client.get("/api/v1/session").json()
         assert (session["actor"], session["role"]) == ("api:olga", "orders-team")
         found = lines(client)
-        assert found["both"]["state"] == "well"
+        assert found["both"]["state"] == "well", found["both"]
         assert found["both"]["seen"]["version"]
         assert found["other"]["state"] == "refuses"
         assert "olga is in no group that has access" in found["other"]["said"]["problem"]
@@ -155,8 +155,9 @@ def test_a_team_redirects_and_retries_its_own_in_a_browser(teams: Teams) -> None
         running_chromium() as browser,
         opened_page(browser, teams.fleet.address) as page,
     ):
-        cookie = {"name": COOKIE, "value": client.cookies[COOKIE], "url": teams.fleet.address}
-        page.context.add_cookies([cookie])
+        page.context.add_cookies(
+            [{"name": COOKIE, "value": client.cookies[COOKIE], "url": teams.fleet.address}]
+        )
         page.goto("/groups")
         page.locator("#group-1").click()
         page.get_by_role("link", name="Redirect…").click()
