@@ -228,6 +228,10 @@ DASHBOARD = (
                     # Why `or`: there is no series before the first one of a destination.
                     ("used up", grown("amqsidecar_exhausted_total") + " or vector(0)"),
                     ("discarded by rule", grown("amqsidecar_discarded_total") + " or vector(0)"),
+                    (
+                        "would be discarded",
+                        grown("amqsidecar_would_discard_total") + " or vector(0)",
+                    ),
                 ],
                 help="Used up: exhausted, waits for a person.",
                 width=8,

@@ -16,6 +16,8 @@ from amqsidecar.model.provenance import lying_id
 from amqsidecar.model.schedule import RowState, TakenRow
 
 _WOULD: Final = "manual; when found, the rules would"
+WOULD_DISCARD: Final = f"{_WOULD} discard it"
+"""How a row's rule begins where the rules would discard the message."""
 
 
 def named(delivery: Delivery) -> Delivery:
@@ -75,7 +77,7 @@ def _would(judgement: Judgement) -> str:
     row = judgement.row
     if row is None:
         rules = [one.rule for one in judgement.events if isinstance(one, Discarded)]
-        return f"{_WOULD} discard it: {', '.join(rules)}"
+        return f"{WOULD_DISCARD}: {', '.join(rules)}"
     match row.state:
         case RowState.PARKED:
             return f"{_WOULD} park it: {row.rule}"

@@ -14,7 +14,7 @@ import structlog
 
 from amqsidecar.broker import BrokerKind, Delivery, IntakeQueue, LookSession
 from amqsidecar.clock import Clock
-from amqsidecar.engine.in_place import in_place_row
+from amqsidecar.engine.in_place import WOULD_DISCARD, in_place_row
 from amqsidecar.engine.intake import IntakeNames
 from amqsidecar.engine.judging.judge import Judge
 from amqsidecar.errors import BrokerRefused, DiscoveryRefused
@@ -23,7 +23,7 @@ from amqsidecar.model.left_behind import REFUSED, LeftBehind
 from amqsidecar.model.life import is_of_listener
 from amqsidecar.model.outcome import Counters
 from amqsidecar.model.provenance import lying_id
-from amqsidecar.model.schedule import WANTED, RowFilter, RowState
+from amqsidecar.model.schedule import WANTED, RowFilter, RowState, TakenRow
 from amqsidecar.runtime.final_queues import forget_gone, is_recalling
 from amqsidecar.runtime.intake_keeper import FindIntake
 from amqsidecar.runtime.mode import LiveMode
@@ -61,6 +61,7 @@ class InPlaceIndex:
         max_messages: int,
         max_per_second: int,
         report: Callable[[tuple[LeftBehind, ...]], None],
+        report_discards: Callable[[Mapping[str, int]], None],
         mode: LiveMode,
     ) -> None:
         """Make it.
@@ -74,6 +75,8 @@ class InPlaceIndex:
             max_messages: of each queue that get rows, from its head.
             max_per_second: messages that are browsed, over all queues.
             report: called after a pass with the messages that get no row.
+            report_discards: called with the numbers of new rows that the rules would discard, by
+                destination.
             mode: which messages get rows: those that are left to a person.
         """
         self._mode = mode
@@ -86,6 +89,7 @@ class InPlaceIndex:
         self._max_messages = max_messages
         self._max_per_second = max_per_second
         self._report = report
+        self._report_discards = report_discards
         self._due_at_s = 0.0
         self._began_s = self._paced_s = 0.0
         self._link: LookSession | None = None
@@ -288,6 +292,7 @@ class InPlaceIndex:
             (found, str(one.source)): one for one in page if (found := lying_id(one.provenance))
         }
         store, moves = self._store, self._moves
+        added: list[TakenRow] = []
         with store.adding_lying() as add:
             ids = {
                 (row.redelivery_id, row.final_queue): row.id
@@ -311,13 +316,17 @@ class InPlaceIndex:
                     in_place_row(judge, one, row_id + at, now_ms)
                     for at, one in enumerate(judge.prepare(new))
                 ]
-                add([row for row, _ in made], [event for _, events in made for event in events])
+                added = [row for row, _ in made]
+                add(added, [event for _, events in made for event in events])
                 moves.own = range(row_id, row_id + len(new))
-                ids.update(((row.redelivery_id, row.final_queue), row.id) for row, _ in made)
+                ids.update(((row.redelivery_id, row.final_queue), row.id) for row in added)
         for place, one in by_place.items():
             if (row_id := ids.get(place, 0)) > 0:
                 self._seen_of(one.source).add(row_id)
                 last[one.source] = max(row_id, last.get(one.source, 0))
+        self._report_discards(
+            Counter(row.destination for row in added if row.rule.startswith(WOULD_DISCARD))
+        )
         for name, count in Counter(str(one.source) for one in new).items():
             log.info("found_in_place", queue=name, count=count)
         return len(new) == len(wanted)

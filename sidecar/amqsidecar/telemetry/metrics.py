@@ -154,6 +154,14 @@ class Metrics:
         with self._lock:
             totals[(gate,)] = totals.get((gate,), 0.0) + count
 
+    def would_discard(self, found: Mapping[str, int]) -> None:
+        """Count messages that the rules would discard, by destination."""
+        totals = self._values["amqsidecar_would_discard_total"]
+        with self._lock:
+            for destination, count in found.items():
+                key = (self._bounded(destination),)
+                totals[key] = totals.get(key, 0.0) + count
+
     def outcomes(self, found: Mapping[tuple[str, OutcomeKind], int]) -> None:
         """Count outcomes of re-sends, by destination."""
         totals = self._values["amqsidecar_outcomes_total"]

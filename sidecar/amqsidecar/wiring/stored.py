@@ -73,6 +73,7 @@ def _index(parts: ProcessParts, make_judge: MakeJudge, news: LeftBehindNews) -> 
         max_per_second=options.max_per_second,
         mode=parts.mode,
         report=lambda left: news.report(left, "index"),
+        report_discards=parts.metrics.would_discard,
     )
 
 

@@ -176,6 +176,8 @@ def test_on_classic_it_says_what_run_does_beyond_what_a_browser_shows(
         Observer(tmp_path / "two", url, policy=policy, sets=sets).start() as two,
     ):
         assert one.wait_for(445) == two.wait_for(445)
+        would = 'amqsidecar_would_discard_total{destination="queue://drop.these"}'
+        eventually(lambda: one.metric(would) == 10, what="what the rules would discard is counted")
         let_die(peer, "orders", 20)
         let_die(peer, "last", 5)
         let_die(peer, "own.new", 5)

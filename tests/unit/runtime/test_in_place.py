@@ -1,5 +1,6 @@
 """The index of what lies in queues: every message gets one row, and a row ends with its message."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.engine.manual import ALL, Manual
 from amqsidecar.errors import BrokerRefused
 from amqsidecar.model import row_changes
-from amqsidecar.model.decision import Decision, Redeliver
+from amqsidecar.model.decision import Decision, Discard, Redeliver, WrittenLine
 from amqsidecar.model.destination import Destination, queue
 from amqsidecar.model.event import Missed
 from amqsidecar.model.left_behind import LeftBehind
@@ -30,8 +31,10 @@ DLQ = queue("DLQ")
 
 
 class Rules:
+    decision: Decision = Redeliver(500, 1, "again")
+
     def decide(self, _dead_letter: object, _chance: object) -> Decision:
-        return Redeliver(500, 1, "again")
+        return self.decision
 
 
 class Link(MemoryLink):
@@ -84,6 +87,7 @@ class World:
     def __init__(self, store: SqliteStore, kind: BrokerKind, **options: Any) -> None:
         self.store, self.link, self.clock = store, Link(kind), VirtualClock()
         self.left: tuple[LeftBehind, ...] = ()
+        self.discards = Counter[str]()
         self.mode = LiveMode(Manual([ALL]))
         self.index = InPlaceIndex(
             named=[IntakeQueue(DLQ)],
@@ -91,6 +95,7 @@ class World:
             make_judge=make_judge,
             clock=self.clock,
             report=self._report,
+            report_discards=self.discards.update,
             mode=self.mode,
             **{"interval_s": 5, "max_messages": 9_000, "max_per_second": 1_000_000, **options},
         )
@@ -230,3 +235,15 @@ def test_a_refusal_is_reported_with_its_words(world: World) -> None:
     world.go_on()
     [left] = world.left
     assert (left.reason, left.meaning) == ("refused", world.link.refusal)
+
+
+def test_what_the_rules_would_discard_is_counted_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.link.lying = ["kept"]
+    world.go_on()
+    assert not +world.discards
+    monkeypatch.setattr(Rules, "decision", Discard(WrittenLine("dropAll", "a.xml:1")))
+    world.link.lying += ["a", "b"]
+    world.go_on(120)
+    assert world.discards == {"queue://orders": 2}
