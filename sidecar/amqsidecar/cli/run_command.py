@@ -26,6 +26,12 @@ def run(
             "connection.",
         ),
     ] = False,
+    connect: Annotated[
+        bool,
+        typer.Option(
+            "--connect", help="With --check: examine the broker, too, as `amqsidecar doctor` does."
+        ),
+    ] = False,
     await_files: Annotated[
         bool,
         typer.Option(
@@ -39,3 +45,5 @@ def run(
     """
     run_or_check = work_of("run_work:run_or_check")
     run_or_check(config_file, sets, observe=observe, check=check, awaits_files=await_files)
+    if connect:
+        work_of("doctor_command:doctor")(config_file, sets)
