@@ -1,6 +1,8 @@
 """Decides by a table of rules."""
 
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache
 
 from amqsidecar.plugin import (
@@ -29,6 +31,14 @@ _DESTINATIONS_MAX = 8_192
 # Source: ActiveMQMessageConsumer (the client), Queue (cursor) of Classic.
 _DUPLICATES = "Suppressing duplicate delivery on ", "duplicate paged in from cursor for "
 _GROUPS_MAX = 2_048
+
+
+_PLACE = re.compile(r"\{([^{}]+)\}")
+
+
+def _named_in(until: str) -> list[str]:
+    """Return the properties that the name of an event is made of."""
+    return _PLACE.findall(until)
 
 
 class _CompiledRule:
@@ -81,7 +91,22 @@ class _CompiledRule:
         delay_ms, within_ms = self._delays.delay_ms(count, chance), redelivery.within_ms
         if within_ms is not None and dead_letter.facts.age_ms + max(0, delay_ms) > within_ms:
             return self._exhaust(f"within_ms={within_ms}")
-        return Redeliver(delay_ms, count + 1, self.text, self.rule.edit)
+        found = Redeliver(delay_ms, count + 1, self.text, self.rule.edit)
+        return self._waiting(redelivery, dead_letter, found) if redelivery.until else found
+
+    def _waiting(
+        self, redelivery: Redelivery, dead_letter: DeadLetter, decision: Redeliver
+    ) -> Decision:
+        facts, longest_ms = dead_letter.facts, redelivery.longest_ms
+        values = {name: facts.property_of(name) for name in _named_in(redelivery.until)}
+        absent = [name for name, value in values.items() if not value]
+        if absent:
+            why = f"{self.rule.title} until: it has no property {absent[0]}"
+            return Park(describe_rule(why, self.rule.source))
+        if redelivery.within_ms is not None:
+            longest_ms = min(longest_ms, redelivery.within_ms - facts.age_ms)
+        name = _PLACE.sub(lambda found: values[found[1]] or "", redelivery.until)
+        return replace(decision, until=name, longest_ms=longest_ms)
 
     def _exhaust(self, limit: str) -> Exhaust:
         return Exhaust(describe_rule(f"{self.rule.title} {limit}", self.rule.source))
@@ -172,13 +197,16 @@ def _asked_by(rule: TableRule) -> Iterator[str]:
     if rule.jms_type is not None:
         yield "jms_type"
     yield from (f"property:{name}" for name in rule.properties)
+    if isinstance(rule.outcome, Redelivery):
+        yield from (f"property:{name}" for name in _named_in(rule.outcome.until))
     yield from (f"header:{name}" for name in rule.headers)
 
 
 def _action_of(rule: TableRule) -> str:
     match rule.outcome:
         case Redelivery():
-            return "redeliver"
+            until = rule.outcome.until
+            return f"redeliver until {until}" if until else "redeliver"
         case Redirection(to):
             return f"redirect to {to}"
         case action:

@@ -6,6 +6,8 @@ from enum import StrEnum
 from typing import Final
 
 from amqsidecar.plugin import (
+    DEFAULT_WAIT_MS,
+    WAIT_MAX_MS,
     ConfigError,
     Destination,
     JavaRegex,
@@ -77,10 +79,14 @@ class Redelivery:
     Attributes:
         policy: delays, and how often at most.
         within_ms: no redelivery is later than this after the first death; None = no such limit.
+        until: the event outside that it waits for, with names of properties in braces; "" = none.
+        longest_ms: the longest wait for it.
     """
 
     policy: RedeliveryPolicy
     within_ms: int | None
+    until: str
+    longest_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,10 +295,12 @@ def _outcome(row: OptionReader) -> RuleAction | Redelivery | Redirection:
     elif redeliver is not None:
         policy = read_options(RedeliveryPolicy, redeliver, source=redeliver.source)
         within_ms = redeliver.limit("within_ms", None, most=_MS_MAX)
+        until = redeliver.text("until", "")
+        longest_ms = redeliver.integer("longest_ms", DEFAULT_WAIT_MS, least=0, most=WAIT_MAX_MS)
         redeliver.finish()
         if policy.maximum_redeliveries is None and within_ms is None:
             row.fail("redeliver", "expected maximum_redeliveries, within_ms or both to end it")
-        return Redelivery(policy, within_ms)
+        return Redelivery(policy, within_ms, until, longest_ms)
     elif redirect is not None:
         to = redirect.text("to", "")
         delay_ms = redirect.integer("delay_ms", 0, least=0, most=_MS_MAX)

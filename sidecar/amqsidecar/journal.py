@@ -86,7 +86,7 @@ COLUMNS: Final[Sequence[Column]] = (
                                                                      "the final dead-letter "
                                                                      "queue; 0 = unlimited"),
     Column("reason", ColumnType.STRING, "reason", True, "why it was parked, held or blocked, or a cycle was in doubt; the text of a marker"),
-    Column("actor", ColumnType.STRING, "actor", True, "the person who acted"),
+    Column("actor", ColumnType.STRING, "actor", True, "the person or the event outside that acted"),
     Column("lateness_ms", ColumnType.INT64, "lateness_ms", True, "milliseconds between the due time and the cycle that sent it"),
     Column("retry_at", ColumnType.TIMESTAMP_MS, "retry_at_ms", True, "until when a blocked destination is left alone"),
     Column("cycle", ColumnType.INT64, "cycle", True, "number of the cycle"),

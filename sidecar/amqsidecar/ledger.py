@@ -21,6 +21,7 @@ from amqsidecar.model.outcome import Observation
 from amqsidecar.model.row_changes import RowChange
 from amqsidecar.model.schedule import RowFilter, RowView
 from amqsidecar.model.service_mark import ServiceMark
+from amqsidecar.model.signal import EndedWait, Signal
 
 
 class RowOrder(StrEnum):
@@ -333,6 +334,23 @@ class Ledger(Protocol):
 
     def latest_starts(self) -> list[ServiceMark]:
         """Return the latest start of each instance, the latest first."""
+        ...
+
+    # Signals.
+
+    def add_signal(self, signal: Signal) -> None:
+        """Store that an event outside was reported; the latest report of a name counts. Durable."""
+        ...
+
+    def ended_waits(self, since_ms: int, now_ms: int, limit: int) -> list[EndedWait]:
+        """Return held rows whose event was reported since a time, or whose time has passed.
+
+        Finds them by indexes. At most `limit`, rows in flight among them; a row may come twice.
+        """
+        ...
+
+    def forget_signals(self, before_ms: int) -> int:
+        """Remove signals that were reported before a time; returns how many."""
         ...
 
     # Retention.

@@ -28,6 +28,7 @@ from amqsidecar.model.gate import DueMessage, Wait
 from amqsidecar.model.message import MessageEdit, PropertyEdit, describe_edit
 from amqsidecar.model.property_locks import lock_of
 from amqsidecar.model.schedule import GroupPlace, RowState
+from amqsidecar.model.signal import DEFAULT_WAIT_MS, WAIT_MAX_MS
 from amqsidecar.policy.classic_rules import (
     DeadLetterRules,
     DeadLetterStrategy,
@@ -186,6 +187,8 @@ class EntriesPlugin(Generic[V]):
 
 
 __all__ = [
+    "DEFAULT_WAIT_MS",
+    "WAIT_MAX_MS",
     "Chance",
     "ConfigError",
     "DeadLetter",

@@ -26,6 +26,7 @@ from amqsidecar.model.schedule import (
     TakenRow,
     Tally,
 )
+from amqsidecar.model.signal import Signal
 
 LEASE_S: Final = 30
 """Time without a heartbeat after which an instance of a shared store is free for others."""
@@ -161,6 +162,10 @@ class StoreTransaction(Protocol):
 
     def set_hold(self, source: str, remaining: int) -> None:
         """Store how many more dead letters of a source are backlog; 0 = none, but it is known."""
+        ...
+
+    def add_signal(self, signal: Signal) -> None:
+        """Store that an event outside was reported; the latest report of a name counts."""
         ...
 
     def group_places(self, ids: Sequence[int]) -> Mapping[int, GroupPlace]:

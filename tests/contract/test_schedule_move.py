@@ -25,6 +25,7 @@ from amqsidecar.model.operation import Action, Operation, Selection
 from amqsidecar.model.outcome import Observation
 from amqsidecar.model.schedule import RowFilter, RowState, TakenRow
 from amqsidecar.model.service_mark import ServiceMark, ServiceMarkKind
+from amqsidecar.model.signal import Signal
 from amqsidecar.stores.moving import MovedStore
 from amqsidecar.stores.postgres.moving import postgres_move
 from amqsidecar.stores.postgres.store import SCHEMA, PostgresStore
@@ -202,7 +203,7 @@ class History:
             tx.postpone(ids, self.now_ms + 7, "the gate", gate="windows")
 
     def change(self) -> None:
-        made = self.chance.choice((row_changes.hold, row_changes.release))
+        made = self.chance.choice((row_changes.hold, row_changes.release, wait))
         self.store.change(RowFilter(ids=tuple(self.ids())), made(self.now_ms, "ann"))
 
     def operation(self, action: Action) -> Operation:
@@ -272,6 +273,7 @@ class History:
                 at_ms=self.now_ms, instance="i", kind=ServiceMarkKind.START, rules_digest="d"
             )
         )
+        self.store.add_signal(Signal(name="invoice-1", at_ms=self.now_ms, author="ann"))
         self.store.add_marker(
             Marker(at_ms=self.now_ms, text="orders 4.2", destination="queue://a", author="ann")
         )
@@ -280,6 +282,10 @@ class History:
         self.store.keep_for_journal(True)
         if (segment := self.store.plan_segment(20)) is not None:
             self.store.segment_written(segment)
+
+
+def wait(now_ms: int, actor: str) -> row_changes.RowChange:
+    return row_changes.hold(now_ms, actor, "invoice-1", 500)
 
 
 def life_of(row_id: int) -> str:
@@ -316,6 +322,7 @@ def contents(store: AnyStore) -> dict[str, Any]:
         "value": store.read_value("webhook:a"),
         "marks": store.service_marks(100),
         "markers": store.markers(0, 100),
+        "waits": store.ended_waits(0, FAR_MS, 1_000),
         "lag": store.outbox_lag(),
         "next": store.next_due_ms(),
         "key": store.group_key,

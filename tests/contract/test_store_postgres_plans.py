@@ -52,6 +52,8 @@ ABOUT: dict[str, RowFilter] = {
 SORTED = {
     *("list_by_ids", "list_by_redelivery_id", "lock_rows", "blocks_of_message", "read_lag"),
     *("blocks_since", "failure_counts", "read_observations", "due_counts"),
+    # Why: those that wait for events, by destination; the planner hashes many.
+    "gate_tallies",
 }
 """What they sort is little, whatever waits; or is grouped by it."""
 

@@ -17,6 +17,7 @@ from amqsidecar.config.schema import Config
 from amqsidecar.config.secrets import revealed
 from amqsidecar.config.sections.intake import Backlog
 from amqsidecar.config.store_url import BROKER_HELD
+from amqsidecar.diagnosis.cause_notes import CauseNoteSettings
 from amqsidecar.diagnosis.database import database_findings, look_at_database
 from amqsidecar.diagnosis.doctor import Doctor
 from amqsidecar.diagnosis.finding import Check, Finding, Severity, has_problem, in_order
@@ -35,7 +36,13 @@ from amqsidecar.runtime.discovery import Discovery
 from amqsidecar.stores.sqlite.store import path_of_url
 from amqsidecar.telemetry.logs import configure_logs
 from amqsidecar.wiring.links import LinkMaker
-from amqsidecar.wiring.rules import cause_note_settings, load_gates, load_rules, manual_of
+from amqsidecar.wiring.rules import (
+    cause_note_settings,
+    load_gates,
+    load_rules,
+    manual_of,
+    reports_queue,
+)
 from amqsidecar.wiring.schedules import SCHEMA, open_schedule
 
 EXIT_PROBLEMS = 78
@@ -125,7 +132,8 @@ def _examine(config: Config) -> tuple[Finding, ...]:
 def _settings(
     config: Config, url: BrokerUrl, rules: ClassicRules | ArtemisRules | None
 ) -> DoctorSettings:
-    notes = cause_note_settings(config)
+    notes, events = cause_note_settings(config), reports_queue(config)
+    reports = None if events is None else CauseNoteSettings(queue=events, obeys=False)
     return DoctorSettings(
         scheme=url.scheme,
         place=f"{url.host}:{url.port}",
@@ -133,7 +141,7 @@ def _settings(
         expected_kind=config.broker.expected_kind,
         has_amqp=has_amqp(),
         intake_queues=named_queues(config.intake.queues),
-        notes=() if notes is None else (notes,),
+        notes=tuple(one for one in (notes, reports) if one is not None),
         has_copy_keys=config.listener.copy_key_file is not None,
         rules=rules,
         decider=None if rules is None else compile_policy(rules, load_plugins()),

@@ -65,8 +65,9 @@ def status(wanted: Wanted) -> None:
 def _gate_line(one: GateTally, now_ms: int) -> str:
     first, last = one.next_due_at_ms, one.last_due_at_ms
     until = clock_time(last) if first == last else f"{clock_time(first)} to {clock_time(last)}"
+    what = one.gate or "events outside, at the latest"
     return (
-        f"{one.count} due for {one_line(one.destination)} wait for {one.gate} until {until} "
+        f"{one.count} due for {one_line(one.destination)} wait for {what} until {until} "
         f"({due(first, now_ms)})"
     )
 

@@ -31,6 +31,7 @@ from amqsidecar.config.sections.redelivery import (
 from amqsidecar.config.sections.store import StoreOptions
 from amqsidecar.config.sections.webhooks import WebhookOptions
 from amqsidecar.config.store_url import BROKER_HELD
+from amqsidecar.model.sidecar_names import EVENTS
 
 
 class Config(Section):
@@ -85,6 +86,14 @@ class Config(Section):
                 "intake.cause_notes",
                 "needs a store, because with store.url broker: there is no history to write a "
                 "cause into: leave this empty, or use another store",
+            )
+        events = self.intake.events.removeprefix("queue://")
+        is_one = events.startswith(EVENTS) and not {*"*>#,"} & {*events}
+        if events and (self.store.url == BROKER_HELD or not is_one):
+            yield (
+                "intake.events",
+                f"is the name of one queue, which begins with {EVENTS}, and needs a store "
+                f"other than broker:, found {self.intake.events!r}",
             )
         if self.policy.verdicts is VerdictPolicy.OBEY and not self.intake.cause_notes:
             yield (

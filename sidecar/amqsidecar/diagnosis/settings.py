@@ -21,7 +21,7 @@ class DoctorSettings(msgspec.Struct, frozen=True, kw_only=True):
         user: of the log-in; "" = none.
         expected_kind: None = whichever it is.
         intake_queues: named by the operator; () = discover.
-        notes: how consumers' notes are read; () = none is.
+        notes: how notes, and reports of events outside, are read; () = neither is.
         rules: given ones; None = none.
         decider: the given rules, compiled; None = none.
         needs_names: whether the wire shows no origins, so that a queue's name must give them

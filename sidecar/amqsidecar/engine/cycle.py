@@ -274,6 +274,8 @@ class CycleEngine:
                         self._link.ahead.begin(cycle.resends)
                 if cycle.blocked:
                     tx.record(cycle.blocked)
+                for signal in cycle.signals:
+                    tx.add_signal(signal)
                 for source, count in self._backlog.counted.items():
                     tx.set_hold(source, count)
                 if deliveries or cycle.sent:
@@ -415,6 +417,8 @@ class CycleEngine:
                 taken.append(judgement.row)
             if judgement.replaces is not None:
                 cycle.replaced[row_id] = judgement.replaces
+            if judgement.signal is not None:
+                cycle.signals.append(judgement.signal)
             events.extend(judgement.events)
             row_id += 1
         return taken

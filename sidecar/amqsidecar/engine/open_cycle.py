@@ -8,6 +8,7 @@ import msgspec
 from amqsidecar.broker import Delivery, Resend
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.schedule import DueRow, TakenRow
+from amqsidecar.model.signal import Signal
 from amqsidecar.store import StoreTransaction
 
 
@@ -44,6 +45,7 @@ class OpenCycle:
         immediate: what it takes and sends without a row (`immediate.py`).
         resends: those of `sent`, in the same order.
         replaced: rows that go when what it takes counts, by the rows that take their places.
+        signals: events outside that it takes reports of; stored also without it.
         events: recorded only with the cycle; `blocked` happens also without it.
     """
 
@@ -58,6 +60,7 @@ class OpenCycle:
         self.immediate: list[TakenRow] = []
         self.replaced: dict[int, int] = {}
         self.resends: list[Resend] = []
+        self.signals: list[Signal] = []
         self.events: list[AnyEvent] = []
         self.blocked: list[AnyEvent] = []
 

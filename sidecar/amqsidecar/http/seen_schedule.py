@@ -47,6 +47,7 @@ from amqsidecar.model.schedule import (
     Tally,
 )
 from amqsidecar.model.service_mark import ServiceMark
+from amqsidecar.model.signal import Signal
 from amqsidecar.operations.active_rules import ActiveRules, Policies
 from amqsidecar.operations.explain import Explainer
 from amqsidecar.operations.preview import AskGate, OpenGate
@@ -180,6 +181,14 @@ class _SeenSchedule:
             place = marker.destination or "all destinations"
             raise HttpRefused(403, f"your role has no right to {Right.ACT} at {place}")
         self._store.add_marker(marker)
+
+    def add_signal(self, signal: Signal) -> None:
+        self._check_event(signal.name)
+        self._store.add_signal(signal)
+
+    def _check_event(self, name: str) -> None:
+        if not self._rights.allows(Right.ACT, f"queue://{name}"):
+            raise HttpRefused(403, "your role acts on events whose names its patterns match")
 
     def markers(self, since_ms: int, limit: int) -> list[Marker]:
         found = self._store.markers(since_ms, _ALL)
@@ -404,6 +413,8 @@ class _SeenSchedule:
         right, rows = right_of(operation.action), operation.selection.rows
         if operation.target is not None:
             check_right(self._rights, Right.ACT, operation.target)
+        if operation.until:
+            self._check_event(operation.until)
         if rows.destination is not None:
             check_right(self._rights, right, rows.destination)
         else:

@@ -14,6 +14,12 @@ from amqsidecar.errors import UndecodableMessage
 from amqsidecar.model.cause import LINE_MAX, bounded_cause, cause_group
 from amqsidecar.model.destination import parse_destination
 from amqsidecar.model.provenance import kept_message_id
+from amqsidecar.model.signal import (
+    DEFAULT_WAIT_MS,
+    LONGEST_SIGNAL,
+    WAIT_MAX_MS,
+    signal_name,
+)
 
 NOTE_BYTES_MAX: Final = 65_536
 """Bytes of a note, as UTF-8; a larger one is dropped."""
@@ -61,7 +67,22 @@ class RedirectTo(msgspec.Struct, frozen=True, tag_field="action", tag="redirect"
         return f"redirect to {parse_destination(self.destination)}"
 
 
-Verdict = RetryAfter | Never | RedirectTo
+class WaitFor(msgspec.Struct, frozen=True, tag_field="action", tag="wait_for"):
+    """The verdict to hold it until an event outside is reported.
+
+    Attributes:
+        event: its name, as `signal_name` takes it.
+        longest_ms: the longest wait, counted from the time the message was taken.
+    """
+
+    event: Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST_SIGNAL)]
+    longest_ms: Annotated[int, msgspec.Meta(ge=0, le=WAIT_MAX_MS)] = DEFAULT_WAIT_MS
+
+    def __str__(self) -> str:
+        return f"wait for {self.event}"
+
+
+Verdict = RetryAfter | Never | RedirectTo | WaitFor
 """The consumer's advice; obeyed only where `policy.verdicts` is `obey`."""
 
 
@@ -169,6 +190,10 @@ def parse_cause_note(body: str) -> CauseNote:
         note = _decode(data)
         if isinstance(note.verdict, RedirectTo):
             parse_destination(note.verdict.destination)
+        if isinstance(note.verdict, WaitFor) and note.verdict.event != signal_name(
+            note.verdict.event
+        ):
+            raise ValueError("the name of its event begins or ends with a space")
         if not cause_note_key(note.message_id):
             raise ValueError("its message_id is empty")
     except (ValueError, RecursionError) as error:

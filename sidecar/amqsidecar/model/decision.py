@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.message import MessageEdit
+from amqsidecar.model.signal import DEFAULT_WAIT_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,12 +17,16 @@ class Redeliver:
         rule: the rule that decided, with file and line.
         edit: of properties alone; names to remove need not be there. `{redelivery_id}` and
             `{redelivery_count}` in a value stand for those of the re-send. None = no edit.
+        until: the event outside that it waits for besides, as `signal_name` returns it; "" = none.
+        longest_ms: the longest wait for it.
     """
 
     delay_ms: int
     redelivery_count: int
     rule: str
     edit: MessageEdit | None = None
+    until: str = ""
+    longest_ms: int = DEFAULT_WAIT_MS
 
 
 @dataclass(frozen=True, slots=True)

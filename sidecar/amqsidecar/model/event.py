@@ -161,7 +161,7 @@ class Parked(Event, frozen=True, gc=False, kw_only=True, tag="parked"):
 
 
 class Held(Event, frozen=True, gc=False, kw_only=True, tag="held"):
-    """It is kept until a person releases it (backlog at first attach, or by hand)."""
+    """It is kept until a person, or an event outside that `reason` names, releases it."""
 
     destination: str
     reason: str
@@ -240,7 +240,7 @@ class Retried(Event, frozen=True, gc=False, kw_only=True, tag="retried"):
 
 
 class Released(Event, frozen=True, gc=False, kw_only=True, tag="released"):
-    """A person released a held message; `due_at_ms` is its new time."""
+    """A person or an event outside released a held message; `due_at_ms` is its new time."""
 
     destination: str
     due_at_ms: int

@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 
 from amqsidecar.model.schedule import RowFilter, WholeNumber
+from amqsidecar.model.signal import DEFAULT_WAIT_MS
 
 
 class Action(StrEnum):
@@ -176,6 +177,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
         runner_until_ms: if the runner gives no sign until then, any other may go on.
         needs_second: it is paused until a person other than its actor resumes it.
         exports: its messages are written to the journal's folder before they are discarded.
+        until: HOLD: the event outside that ends it; "" = only a person does.
+        longest_ms: HOLD: the longest wait for that, of each message.
     """
 
     id: int
@@ -211,6 +214,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     runner_until_ms: int = 0
     needs_second: bool = False
     exports: bool = False
+    until: str = ""
+    longest_ms: int = DEFAULT_WAIT_MS
 
 
 LEAST_EVIDENCE: Final = 100

@@ -1,11 +1,12 @@
 """The changes of rows by operators' actions, for every store."""
 
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import Any, TypedDict
 
 import msgspec
 
-from amqsidecar.model.cause_note import CauseNote, Never, RedirectTo, RetryAfter
+from amqsidecar.model.cause_note import CauseNote, Never, RedirectTo, RetryAfter, WaitFor
 from amqsidecar.model.destination import final_queue, parse_destination
 from amqsidecar.model.event import (
     AnyEvent,
@@ -23,6 +24,7 @@ from amqsidecar.model.event import (
     Scheduled,
 )
 from amqsidecar.model.schedule import WANTED, Recall, RowState, RowView
+from amqsidecar.model.signal import EndedWait
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,6 +38,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
         passes_gates: a person says that it goes now; true until it is sent, or acted on again.
         cause: why it died, where that is known better now; None = as before.
         cause_group: the group that it belongs to now; "" = as before.
+        gate: the event outside that it waits for, where HELD; None = none.
     """
 
     state: RowState
@@ -53,6 +56,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     passes_gates: bool = False
     cause: str | None = None
     cause_group: str = ""
+    gate: str | None = None
 
 
 RowChange = Callable[[RowView], Change | None]
@@ -288,15 +292,76 @@ def miss(now_ms: int, queue: str) -> RowChange:
     return drop
 
 
-def hold(now_ms: int, actor: str) -> RowChange:
-    """Keep waiting rows until a person releases them."""
+class Exhausting(msgspec.Struct, frozen=True, kw_only=True):
+    """Where exhausted messages go; see `Judge`."""
+
+    final_suffix: str
+    keeps_exhausted: bool
+
+
+def waits_until(name: str, until_ms: int, rule: str) -> str:
+    """Return the reason of a message that waits for an event outside."""
+    latest = datetime.fromtimestamp(until_ms / 1000, UTC)
+    return f"waits for {name}, at the latest until {latest:%Y-%m-%d %H:%M:%S}Z: {rule}"
+
+
+def hold(now_ms: int, actor: str, until: str = "", longest_ms: int = 0) -> RowChange:
+    """Keep waiting rows until a person releases them, or an event outside is reported.
+
+    Args:
+        now_ms: the time.
+        actor: the person or program that acts.
+        until: name of the event; "" = none, only a person releases them.
+        longest_ms: the longest wait for it.
+    """
     reason = f"held by {actor}"
 
     def change(row: RowView) -> Change | None:
         if row.state is not RowState.WAITING:
             return None
+        if until:
+            return _waiting_for(row, now_ms, until, now_ms + longest_ms, reason, actor)
         event = Held(**_about(row, now_ms, row.destination), reason=reason, actor=actor)
         return _changed(row, event, state=RowState.HELD, reason=reason)
+
+    return change
+
+
+def _waiting_for(
+    row: RowView, now_ms: int, name: str, until_ms: int, rule: str, actor: str | None = None
+) -> Change:
+    reason = waits_until(name, until_ms, rule)
+    event = Held(**_about(row, now_ms, row.destination), reason=reason, actor=actor)
+    return _changed(row, event, state=RowState.HELD, due_at_ms=until_ms, reason=reason, gate=name)
+
+
+def end_wait(
+    ended: Mapping[int, EndedWait], now_ms: int, exhausting: Exhausting | None
+) -> RowChange:
+    """Release rows whose event was reported, and those whose longest wait has passed.
+
+    Args:
+        ended: by number of the row.
+        now_ms: the time.
+        exhausting: decides the place of messages whose longest wait has passed; None = they are
+            released, too.
+    """
+
+    def change(row: RowView) -> Change | None:
+        wait = ended[row.id]
+        if row.state is not RowState.HELD or row.gate != wait.name:
+            return None
+        if wait.author is not None:
+            # Why: an event of before must not make a message that dies again and again spin.
+            is_early = wait.reported_at_ms < row.received_at_ms
+            due_at_ms = row.received_at_ms + row.delay_ms if is_early else now_ms
+            return _released(row, now_ms, due_at_ms, f"event {wait.name} of {wait.author}")
+        if row.due_at_ms > now_ms:
+            return None
+        rule = f"the longest wait for {wait.name} has passed"
+        if exhausting is None or row.is_final:
+            return _released(row, now_ms, now_ms, rule)
+        return _exhausted(row, rule, now_ms, exhausting)
 
     return change
 
@@ -307,19 +372,18 @@ def release(now_ms: int, actor: str) -> RowChange:
     def change(row: RowView) -> Change | None:
         if row.state is not RowState.HELD:
             return None
-        due_at_ms = max(row.due_at_ms, now_ms)
-        about = _about(row, now_ms, row.destination)
-        event = Released(**about, due_at_ms=due_at_ms, actor=actor)
-        return _changed(row, event, state=RowState.WAITING, due_at_ms=due_at_ms)
+        # Why: the due time of what waits for an event is the end of that wait.
+        due_at_ms = row.due_at_ms if row.gate is None else row.received_at_ms + row.delay_ms
+        return _released(row, now_ms, due_at_ms, actor)
 
     return change
 
 
-class Exhausting(msgspec.Struct, frozen=True, kw_only=True):
-    """Where exhausted messages go; see `Judge`."""
-
-    final_suffix: str
-    keeps_exhausted: bool
+def _released(row: RowView, now_ms: int, due_at_ms: int, actor: str) -> Change:
+    due_at_ms = max(due_at_ms, now_ms)
+    about = _about(row, now_ms, row.destination)
+    event = Released(**about, due_at_ms=due_at_ms, actor=actor)
+    return _changed(row, event, state=RowState.WAITING, due_at_ms=due_at_ms)
 
 
 def waits_for_redelivery(row: RowView) -> bool:
@@ -372,6 +436,9 @@ def obey(note: CauseNote, died_at_ms: int, now_ms: int, exhausting: Exhausting) 
                     rule=rule,
                 )
                 return _changed(row, event, state=RowState.WAITING, due_at_ms=due_at_ms)
+            case WaitFor(event, longest_ms):
+                until_ms = max(row.due_at_ms, died_at_ms + longest_ms)
+                return _waiting_for(row, now_ms, event, until_ms, rule)
             case Never():
                 return _exhausted(row, rule, now_ms, exhausting)
             case RedirectTo(destination):
@@ -423,6 +490,7 @@ def _recalled(row: RowView, event: AnyEvent, recall: Recall, **new: Any) -> Chan
 def _regrouped(row: RowView, event: AnyEvent, **new: Any) -> Change:
     """Return a change of nothing that decides about the row."""
     kept = {"reason": row.reason, "recall": row.recall, "recall_operation": row.recall_operation}
+    kept["gate"] = row.gate if row.state is RowState.HELD else None
     return _changed(row, event, **kept, **new)
 
 

@@ -116,6 +116,7 @@ class TakenRow(msgspec.Struct, frozen=True, gc=False):
         recall: what becomes of it with its final queue.
         recall_operation: number of the operation that wants it so; 0 = none.
         passes_gates: see `DueRow`.
+        gate: the event outside that it waits for, where HELD; None = none.
     """
 
     id: int
@@ -140,6 +141,7 @@ class TakenRow(msgspec.Struct, frozen=True, gc=False):
     recall: Recall = Recall.NONE
     recall_operation: int = 0
     passes_gates: bool = False
+    gate: str | None = None
 
     @property
     def is_in_final_queue(self) -> bool:
@@ -199,7 +201,8 @@ class RowView(msgspec.Struct, frozen=True, kw_only=True):
         in_flight: it is in the current cycle, and only that cycle may change it.
         size_bytes: size of the encoded message.
         cause_group: see `RowFilter`.
-        gate: the gate that delays it; None = no gate.
+        gate: the gate that delays it, or the event outside that it waits for until its due time at
+            the latest, where HELD; None = none.
         final_queue: the final dead-letter queue that it goes to or lies in (`is_final`), or would
             go to (EXHAUSTED and kept here); None = none was decided.
         recall, recall_operation: see `TakenRow`.
@@ -334,10 +337,11 @@ class UnknownTally(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GateTally(msgspec.Struct, frozen=True, kw_only=True):
-    """How many messages of a destination a gate delays.
+    """How many messages of a destination a gate delays, or wait for events outside.
 
     Attributes:
-        next_due_at_ms: when the first of them asks it again.
+        gate: "" = they wait for events outside.
+        next_due_at_ms: when the first of them asks it again, or waits no more.
         last_due_at_ms: when the last of them does.
     """
 

@@ -12,6 +12,9 @@ INTERCEPTED = "amqsidecar.intercepted"
 CAUSES = "amqsidecar.causes"
 """By convention the queue of consumers' notes; its name, or how the names of several begin."""
 
+EVENTS = "amqsidecar.events"
+"""The queue of reports of events outside, or how the names of several begin."""
+
 PROPERTY_REDELIVERY_ID = "amqsidecarRedeliveryId"
 PROPERTY_REDELIVERY_COUNT = "amqsidecarRedeliveryCount"
 PROPERTY_REDELIVERY_DELAY = "redeliveryDelay"

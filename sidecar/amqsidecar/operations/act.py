@@ -41,7 +41,6 @@ class ActionResult(msgspec.Struct, frozen=True, kw_only=True):
 
 _BY_ACTOR: Final[Mapping[Action, Callable[[int, str], row_changes.RowChange]]] = {
     Action.TAKE_BACK: row_changes.take_back,
-    Action.HOLD: row_changes.hold,
     Action.RELEASE: row_changes.release,
 }
 
@@ -56,6 +55,8 @@ def act_of(
     operation: int = 0,
     *,
     exports: bool = False,
+    until: str = "",
+    longest_ms: int = 0,
 ) -> row_changes.RowChange:
     """Return the change of a row by an action.
 
@@ -68,6 +69,8 @@ def act_of(
         reason: why, in the person's words.
         operation: its number; 0 = none.
         exports: see `Operation`.
+        until: for holding: the event outside that ends it; "" = none.
+        longest_ms: the longest wait for that.
     """
     match action:
         case Action.RETRY:
@@ -78,7 +81,9 @@ def act_of(
             return row_changes.cancel(now_ms, actor, suffix)
         case Action.DISCARD:
             return row_changes.discard(now_ms, actor, operation, exports=exports)
-        case Action.TAKE_BACK | Action.HOLD | Action.RELEASE:
+        case Action.HOLD:
+            return row_changes.hold(now_ms, actor, until, longest_ms)
+        case Action.TAKE_BACK | Action.RELEASE:
             return _BY_ACTOR[action](now_ms, actor)
         case _:
             assert_never(action)

@@ -27,6 +27,7 @@ from amqsidecar.model.operation import (
 )
 from amqsidecar.model.schedule import Recall, RowFilter
 from amqsidecar.model.service_mark import ServiceMarkKind
+from amqsidecar.model.signal import DEFAULT_WAIT_MS, WAIT_MAX_MS, signal_name
 from amqsidecar.operations.act import ActionRefused, act_of
 from amqsidecar.operations.follow import follow
 from amqsidecar.operations.select import (
@@ -62,6 +63,8 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     since: int | None = None
     needs_second: bool = False
     exports: bool = False
+    until: str = ""
+    longest_ms: int = DEFAULT_WAIT_MS
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,6 +92,7 @@ def checked(wish: Wish) -> Wish:
         raise ActionRefused("a target is for redirect, and redirect needs one")
     if wish.target is not None:
         wish = msgspec.structs.replace(wish, target=str(checked_target(wish.target)))
+    wish = _with_checked_wait(wish)
     is_judged = pace.probe or pace.ramp or pace.stop_share is not None
     if is_judged and action not in SENDS:
         raise ActionRefused(
@@ -111,6 +115,19 @@ def checked(wish: Wish) -> Wish:
     return msgspec.structs.replace(
         wish, selection=msgspec.structs.replace(wish.selection, rows=rows)
     )
+
+
+def _with_checked_wait(wish: Wish) -> Wish:
+    if not 0 <= wish.longest_ms <= WAIT_MAX_MS:
+        raise ActionRefused("messages wait for an event for 30 days at most")
+    if not wish.until:
+        return wish
+    if wish.action is not Action.HOLD:
+        raise ActionRefused(f"{wish.action} does not wait for an event: hold does")
+    try:
+        return msgspec.structs.replace(wish, until=signal_name(wish.until))
+    except ValueError as error:
+        raise ActionRefused(str(error)) from error
 
 
 def checked_target(text: str) -> Destination:
@@ -204,6 +221,8 @@ def begin(schedule: Schedule, wish: Wish, now_ms: int, runner: str = "") -> Oper
             state_reason=waits,
             needs_second=wish.needs_second,
             exports=wish.exports,
+            until=wish.until,
+            longest_ms=wish.longest_ms,
         )
     )
     audit.write(
@@ -212,7 +231,8 @@ def begin(schedule: Schedule, wish: Wish, now_ms: int, runner: str = "") -> Oper
         operation=operation.id,
         selection=conditions(wish.selection),
         count=wish.expected,
-        after={"state": operation.state, "target": wish.target, "pace": wish.pace},
+        after={"state": operation.state, "target": wish.target, "pace": wish.pace}
+        | ({"until": wish.until} if wish.until else {}),
     )
     return operation
 
@@ -433,7 +453,14 @@ def _step(
         return course.stepped(operation, after, began_ms)
 
     asked = operation.actor, suffix, operation.target, operation.reason, operation.id
-    act = act_of(action, began_ms, *asked, exports=operation.exports)
+    act = act_of(
+        action,
+        began_ms,
+        *asked,
+        exports=operation.exports,
+        until=operation.until,
+        longest_ms=operation.longest_ms,
+    )
     select = selector(operation.selection)
     try:
         after = schedule.step_operation(

@@ -282,7 +282,7 @@ class _Look:
             is_final = change.is_final and change.recall is not Recall.SEND
             final = change.final_queue or change.destination
             self.targets[final if is_final else change.destination] += 1
-        if self._is_send and row.gate is not None:
+        if self._is_send and row.gate is not None and row.state is RowState.WAITING:
             self.gated += 1
         elif self._is_send and row.state is RowState.WAITING and row.reason:
             self.delayed += 1
@@ -345,7 +345,9 @@ def _gated(schedule: Schedule, action: Action, rows: RowFilter) -> int:
     if action not in SENDS or rows.cause_group is not None:
         return 0
     return sum(
-        one.count for one in schedule.gate_tallies(0) if rows.destination in (None, one.destination)
+        one.count
+        for one in schedule.gate_tallies(0)
+        if one.gate and rows.destination in (None, one.destination)
     )
 
 

@@ -6,7 +6,6 @@ from typing import Final
 import msgspec
 import structlog
 
-from amqsidecar.broker import IntakeQueue
 from amqsidecar.clock import Clock
 from amqsidecar.engine.cause_notebook import Death, HasOneQueue, Join
 from amqsidecar.engine.engine import Engine
@@ -31,8 +30,8 @@ LOGGED_EVERY_S: Final = 60.0
 log = structlog.get_logger("amqsidecar.service")
 
 
-class CauseNoteProblems:
-    """Counts notes that give no cause, and logs them now and then."""
+class NoteProblems:
+    """Counts notes and reports that decide nothing, and logs them now and then."""
 
     def __init__(self, clock: Clock, count_ambiguous: Callable[[], None]) -> None:
         """Log.
@@ -46,9 +45,9 @@ class CauseNoteProblems:
         self._counts: dict[str, int] = {}
         self._not_before_s: dict[str, float] = {}
 
-    def unreadable(self, reason: str) -> None:
-        """Record a note that can't be read; the reason quotes no part of it."""
-        self._report("cause_note_unreadable", reason=reason)
+    def unreadable(self, kind: str, reason: str) -> None:
+        """Record that a message of a kind can't be read; the reason quotes no part of it."""
+        self._report(f"{kind}_unreadable", reason=reason)
 
     def ambiguous(self, event: Explained) -> None:
         """Record that a note may be about a death, and decides nothing."""
@@ -104,7 +103,6 @@ class LateCauseNotes:
         self._group_of = group_of
         self._clock = clock
         self._exhausting = exhausting
-        self.queue = IntakeQueue(notes.queue)
 
     def tend(self) -> None:
         """Exchange notes with other instances, and join notes and deaths since the last call.

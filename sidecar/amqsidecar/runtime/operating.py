@@ -12,15 +12,20 @@ import structlog
 from amqsidecar.clock import Clock
 from amqsidecar.errors import SidecarError, StoreError
 from amqsidecar.model.operation import SENDS, Operation, OperationState, is_working
+from amqsidecar.model.row_changes import Exhausting
+from amqsidecar.model.signal import REMEMBERED_MS
 from amqsidecar.operations.follow import follow, judge
 from amqsidecar.operations.operate import carry_out, leave, pause
 from amqsidecar.operations.retention import announced
+from amqsidecar.operations.signals import end_waits
 from amqsidecar.runtime.worker import KeptSchedule, Worker
 from amqsidecar.schedule import OpenSchedule, Schedule
 from amqsidecar.telemetry.metrics import Metrics
 
 LOOK_EVERY_S: Final = 1.0
 COUNT_EVERY_S: Final = 5.0
+ALL_WAITS_EVERY_S: Final = 30.0
+RECENT_MS: Final = 60_000
 
 _COUNTED = 50
 
@@ -43,6 +48,7 @@ class Operating:
         runner: str,
         wake: Callable[[], None],
         metrics: Metrics,
+        exhausting: Exhausting | None = None,
     ) -> None:
         """Prepare.
 
@@ -53,6 +59,7 @@ class Operating:
             runner: a name that no other process has.
             wake: called when rows may have become due.
             metrics: shows and counts operations.
+            exhausting: see `end_wait`.
         """
         self.worker = Worker("operations", self.look, release=self.close)
         self._stop = self.worker.stop
@@ -62,6 +69,8 @@ class Operating:
         self._runner = runner
         self._wake = wake
         self._metrics = metrics
+        self._exhausting = exhausting
+        self._all_waits_at_s = clock.monotonic_s()
         self._judge_at_s = self._count_at_s = clock.monotonic_s()
         self._counted: dict[int, tuple[int, int]] | None = None
 
@@ -94,7 +103,7 @@ class Operating:
         if now_s >= self._count_at_s:
             self._count_at_s = now_s + COUNT_EVERY_S
             self._count(store)
-        pause_s = LOOK_EVERY_S
+        pause_s = self._end_waits(store, now_s)
         for operation in found:
             if is_working(operation) and not self._stop.is_set():
                 pause_s = min(pause_s, self._turn(store, operation))
@@ -102,6 +111,23 @@ class Operating:
             self._judge_at_s = now_s + LOOK_EVERY_S
             self._judge(store, [one for one in found if one.action in SENDS])
         return pause_s
+
+    def _end_waits(self, store: Schedule, now_s: float) -> float:
+        """End waits by events of the last minute, and now and then by all that are remembered.
+
+        Returns:
+            The seconds until there is more to do.
+        """
+        now_ms, is_all = self._clock.now_ms(), now_s >= self._all_waits_at_s
+        count = end_waits(store, 0 if is_all else now_ms - RECENT_MS, now_ms, self._exhausting)
+        if count:
+            self._wake()
+            return 0.0
+        if is_all:
+            self._all_waits_at_s = now_s + ALL_WAITS_EVERY_S
+            # Why not sooner: a message of a cycle that has not ended is left until then.
+            store.forget_signals(now_ms - REMEMBERED_MS - RECENT_MS)
+        return LOOK_EVERY_S
 
     def _turn(self, store: Schedule, operation: Operation) -> float:
         try:

@@ -25,6 +25,7 @@ from amqsidecar.engine.judging.judge import Judge, Judging
 from amqsidecar.engine.judging.noted import CauseNotes, NotedJudge
 from amqsidecar.engine.judging.one_queue import OneQueue
 from amqsidecar.engine.judging.paired import PairedJudge
+from amqsidecar.engine.judging.reported import ReportJudge, Reports
 from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.engine.loss import Losses
 from amqsidecar.engine.recall import FinalQueues, RecallJudge
@@ -161,8 +162,11 @@ class StoredMode:
         death_groups: DeathGroups,
         mode: LiveMode,
         notes: CauseNotes | None = None,
+        reports: Reports | None = None,
     ) -> None:
         self.notes = notes
+        self._reports = reports
+        self.own_queues = [one for one in (notes, reports) if one is not None]
         self._mode = mode
         self.death_groups = death_groups
         self.schedule = schedule
@@ -199,8 +203,7 @@ class StoredMode:
         is_classic = link.description.kind is BrokerKind.CLASSIC
 
         def count(source: Destination) -> int:
-            is_of_notes = self.notes is not None and self.notes.is_of_notes(source)
-            if is_of_notes or self.finals.covers(source):
+            if self.finals.covers(source) or any(one.is_at(source) for one in self.own_queues):
                 return 0
             return link.count(IntakeQueue(source), 1_000_000_000)
 
@@ -267,6 +270,8 @@ class StoredMode:
         )
         if self.notes is not None:
             judge = NotedJudge(judge, self.notes, OneQueue(link, self.notes.is_copied).holds)
+        if self._reports is not None:
+            judge = ReportJudge(judge, self._reports)
         return CycleEngine(
             link=link,
             store=store,
@@ -341,7 +346,8 @@ class _StoredWork:
             )
 
     def queues_besides(self) -> Sequence[IntakeQueue]:
-        return [*self._recalling.queues(), *(one.queue for one in self._late_notes)]
+        own = (IntakeQueue(one.queue) for one in self._mode.own_queues)
+        return [*self._recalling.queues(), *own]
 
     def meet(self, queues: Sequence[Destination]) -> None:
         for queue in queues:

@@ -56,7 +56,7 @@ class Work(Protocol):
         ...
 
     def queues_besides(self) -> Sequence[IntakeQueue]:
-        """Return the final dead-letter queues to read now, and the queue of notes."""
+        """Return the final dead-letter queues to read now, and the queues of notes and reports."""
         ...
 
     def meet(self, queues: Sequence[Destination]) -> None:

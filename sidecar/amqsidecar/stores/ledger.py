@@ -15,7 +15,8 @@ from amqsidecar.model.group_note import LATEST_KEPT, GroupNote
 from amqsidecar.model.marker import Marker
 from amqsidecar.model.operation import Member, Operation, is_working
 from amqsidecar.model.outcome import Observation
-from amqsidecar.model.service_mark import MARKS_KEPT, ServiceMark
+from amqsidecar.model.service_mark import MARKS_KEPT, ServiceMark, ServiceMarkKind
+from amqsidecar.model.signal import EndedWait, Signal
 from amqsidecar.store import StoreTransaction
 from amqsidecar.stores.packing import pack_struct, structs_of
 from amqsidecar.stores.rows import GROUPED_CHARACTERS, INDEXED_CHARACTERS, LAST_ID
@@ -257,4 +258,22 @@ class CommonLedger(CommonPart):
         return structs_of(Marker, ((row[0], *row[4:]) for row in found))
 
     def latest_starts(self) -> list[ServiceMark]:
-        return structs_of(ServiceMark, self._database.rows("latest_starts"))
+        starts = dict[str, ServiceMark]()
+        for one in self.service_marks(LAST_ID):
+            if one.kind is not ServiceMarkKind.RULES:
+                starts.setdefault(one.instance, one)
+        return [*starts.values()]
+
+    # Signals.
+
+    def add_signal(self, signal: Signal) -> None:
+        with self._written() as transaction:
+            transaction.add_signal(signal)
+
+    def ended_waits(self, since_ms: int, now_ms: int, limit: int) -> list[EndedWait]:
+        values = {"since_ms": since_ms, "now_ms": now_ms, "limit": limit}
+        return structs_of(EndedWait, self._database.rows("ended_waits", **values))
+
+    def forget_signals(self, before_ms: int) -> int:
+        with self._database.transaction():
+            return self._database.change("forget_signals", before_ms=before_ms)

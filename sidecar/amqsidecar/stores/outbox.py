@@ -103,7 +103,7 @@ class CommonOutbox(CommonPart):
             self._lock_journal()
             for (segment_id,) in self._database.rows("drop_planned", **values):
                 self._database.queue("unmark_blocks", segment=segment_id)
-                self._database.queue("end_stream")
+                self._database.queue("set_planned", stream="", number=0)
 
     def written_segments(self) -> list[Segment]:
         """Return the written segments whose events are all still in the store."""

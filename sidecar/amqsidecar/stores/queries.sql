@@ -109,19 +109,36 @@ DELETE FROM service_mark WHERE id IN (
 SELECT at_ms, instance, kind, rules_digest, text, destination, author FROM service_mark
 WHERE (kind = 'marker') = :is_marker AND at_ms >= :since_ms ORDER BY id DESC LIMIT :limit;
 
--- name: latest_starts
--- The latest start of each instance, the latest first.
-SELECT at_ms, instance, kind, rules_digest FROM service_mark
-WHERE id IN (SELECT max(id) FROM service_mark WHERE kind NOT IN ('rules', 'marker') GROUP BY instance)
-ORDER BY id DESC;
+-- name: add_signal
+-- The latest report of an event outside.
+INSERT INTO signal (name, at_ms, author) VALUES (:name, :at_ms, :author)
+ON CONFLICT (name) DO UPDATE SET at_ms = excluded.at_ms, author = excluded.author
+WHERE excluded.at_ms >= signal.at_ms;
+
+-- name: ended_waits
+-- Held rows whose event was reported since a time, and those whose longest wait has passed.
+-- Why in this order: few events were reported lately, and many rows may wait.
+SELECT r.id, r.gate, s.author, s.at_ms
+FROM signal AS s CROSS JOIN redelivery AS r INDEXED BY redelivery_awaited
+WHERE s.at_ms >= :since_ms AND r.state = 1 AND r.gate = s.name
+UNION ALL
+SELECT * FROM (
+    SELECT id, gate, NULL, 0 FROM redelivery INDEXED BY redelivery_awaited_until
+    WHERE state = 1 AND gate IS NOT NULL AND due_at_ms <= :now_ms ORDER BY due_at_ms LIMIT :limit
+) AS late
+LIMIT :limit;
+
+-- name: forget_signals
+-- Events that were reported too long ago.
+DELETE FROM signal WHERE at_ms < :before_ms;
 
 -- name: set_kept
 -- Whether what is not written must not be forgotten.
 UPDATE outbox SET is_kept = :is_on WHERE is_kept <> :is_on;
 
--- name: end_stream
--- The next segment begins another stream.
-UPDATE outbox SET stream = '', last_number = 0;
+-- name: set_planned
+-- The last segment; an empty stream = the next segment begins another.
+UPDATE outbox SET stream = :stream, last_number = :number;
 
 -- name: add_written_count
 -- More events of written segments are kept, or fewer.

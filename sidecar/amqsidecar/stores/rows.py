@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from amqsidecar.model.cause import group_number
+from amqsidecar.model.row_changes import waits_until
 from amqsidecar.model.schedule import Recall, RowState, RowView
 
 STATES = (RowState.WAITING, RowState.HELD, RowState.PARKED, RowState.EXHAUSTED)
@@ -32,9 +33,12 @@ def view_row(
         in_flight: an unfinished cycle sends it.
     """
     destination, group = text(row[3]), text(row[16]) if row[16] else ""
+    reason, state = row[15], STATES[row[1]]
+    if reason is None and state is RowState.HELD and row[17] is not None:
+        reason = waits_until(row[17], row[2], text(row[9]))
     return RowView(
         id=row[0],
-        state=STATES[row[1]],
+        state=state,
         due_at_ms=row[2],
         destination=destination,
         is_final=bool(row[4]),
@@ -48,7 +52,7 @@ def view_row(
         received_at_ms=row[12],
         encoding=text(row[13]),
         size_bytes=row[14],
-        reason=row[15],
+        reason=reason,
         cause_group=group,
         gate=row[17],
         final_queue=text(row[18]) if row[18] else None,

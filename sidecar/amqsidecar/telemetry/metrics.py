@@ -306,7 +306,7 @@ class Metrics:
         values: MetricValues = {}
         with self._lock:
             for tally in tallies:
-                key = (self._bounded(tally.destination), tally.gate)
+                key = (self._bounded(tally.destination), tally.gate or "event")
                 values[key] = values.get(key, 0.0) + tally.count
             self._values["amqsidecar_gate_waiting"] = values
 

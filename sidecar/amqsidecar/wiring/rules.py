@@ -1,6 +1,6 @@
 """The rules of the running program: the judge that asks them, gates, groups of failures, notes."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -23,6 +23,7 @@ from amqsidecar.engine.judging.judge import Judge, Readers
 from amqsidecar.engine.judging.noted import SHARED_VERDICT_WAIT_MS, VERDICT_WAIT_MS, CauseNotes
 from amqsidecar.engine.judging.one_queue import copied_by
 from amqsidecar.engine.judging.origin import true_origins
+from amqsidecar.engine.judging.reported import Reports
 from amqsidecar.engine.judging.resend_copies import (
     ResendProblem,
     classic_resend_problem,
@@ -32,7 +33,7 @@ from amqsidecar.engine.judging.resend_copies import (
 from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.engine.manual import ALL, Manual
 from amqsidecar.errors import BrokerRefused, ConfigError, Problem
-from amqsidecar.messages.cause_notes import read_cause_note
+from amqsidecar.messages.cause_notes import read_cause_note, read_event_name
 from amqsidecar.messages.edit import edit_properties
 from amqsidecar.messages.facts import delivery_facts
 from amqsidecar.messages.fields import Field, FieldKind, OpenMessage, parse_field
@@ -57,7 +58,7 @@ from amqsidecar.policy_source.gates import GATES_KEY, read_gates
 from amqsidecar.policy_source.load import compile_policy, load_policy, read_plugins, with_plugins
 from amqsidecar.runtime.discovery import Discovery
 from amqsidecar.runtime.housekeeping import RulesChange
-from amqsidecar.runtime.late_notes import CauseNoteProblems
+from amqsidecar.runtime.late_notes import NoteProblems
 from amqsidecar.runtime.live_policy import LivePolicy, SeenSettings
 from amqsidecar.runtime.work import MakeJudge
 
@@ -396,13 +397,12 @@ def cause_note_settings(config: Config) -> CauseNoteSettings | None:
 
 
 def load_cause_notes(
-    config: Config, clock: Clock, classic: ClassicRules | None, count_ambiguous: Callable[[], None]
+    config: Config, clock: Clock, classic: ClassicRules | None, problems: NoteProblems
 ) -> CauseNotes | None:
     """Return the taker of notes; None = the configuration names no queue of notes."""
     settings = cause_note_settings(config)
     if settings is None:
         return None
-    problems = CauseNoteProblems(clock, count_ambiguous)
     return CauseNotes(
         queue=settings.queue,
         book=CauseNotebook(),
@@ -412,6 +412,24 @@ def load_cause_notes(
         clock=clock,
         true_origin=true_origins(classic),
         is_copied=copied_by(None if classic is None else classic.interceptors),
-        report_unreadable=problems.unreadable,
+        report_unreadable=partial(problems.unreadable, "cause_note"),
         report_ambiguous=problems.ambiguous,
+    )
+
+
+def reports_queue(config: Config) -> Destination | None:
+    """Return the queue of reports of events outside; None = the configuration names none."""
+    name = config.intake.events.removeprefix("queue://")
+    return queue(name) if name else None
+
+
+def load_reports(config: Config, problems: NoteProblems) -> Reports | None:
+    """Return the taker of reports of events outside; None = no queue of them is read."""
+    place = reports_queue(config)
+    if place is None:
+        return None
+    return Reports(
+        queue=place,
+        read=read_event_name,
+        report_unreadable=partial(problems.unreadable, "event"),
     )

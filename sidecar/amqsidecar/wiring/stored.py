@@ -13,6 +13,7 @@ from amqsidecar import __version__
 from amqsidecar.clock import SystemClock
 from amqsidecar.config.schema import Config
 from amqsidecar.config.sections.intake import Backlog
+from amqsidecar.config.sections.policy import WaitEnd
 from amqsidecar.config.sections.redelivery import ExhaustedChoice
 from amqsidecar.engine.crash_points import CrashPoint, no_crash
 from amqsidecar.engine.gates import Gates
@@ -31,6 +32,7 @@ from amqsidecar.runtime.discovery import Discovery
 from amqsidecar.runtime.housekeeping import Housekeeping
 from amqsidecar.runtime.in_place import InPlaceIndex
 from amqsidecar.runtime.journaling import Journaling
+from amqsidecar.runtime.late_notes import NoteProblems
 from amqsidecar.runtime.left_behind import LeftBehindNews
 from amqsidecar.runtime.mode import LOOK_S, LiveMode
 from amqsidecar.runtime.observer import Observer
@@ -48,6 +50,7 @@ from amqsidecar.wiring.rules import (
     load_cause_notes,
     load_gates,
     load_grouping,
+    load_reports,
     load_retention,
     log_gate_fault,
     manual_of,
@@ -136,12 +139,14 @@ def run_stored(
         )
         schedule.keep_for_journal(bool(config.journal.path))
         left_behind = LeftBehindNews(parts.health.left_behind)
-        notes = load_cause_notes(config, clock, parts.rules.classic, parts.metrics.ambiguous_note)
+        problems = NoteProblems(clock, parts.metrics.ambiguous_note)
+        notes = load_cause_notes(config, clock, parts.rules.classic, problems)
         death_groups = DeathGroups(load_grouping(config), no_note if notes is None else notes.find)
         mode = StoredMode(
             schedule=schedule,
             death_groups=death_groups,
             notes=notes,
+            reports=load_reports(config, problems),
             make_link=parts.links.make,
             make_judge=parts.rules.judges(
                 parts.chance,
@@ -156,10 +161,7 @@ def run_stored(
             settings=StoredSettings(
                 holds_backlog=config.intake.backlog is Backlog.HOLD,
                 backlog_threshold=config.intake.backlog_threshold,
-                exhausting=Exhausting(
-                    final_suffix=config.redelivery.final_suffix,
-                    keeps_exhausted=config.redelivery.exhausted is ExhaustedChoice.KEEP,
-                ),
+                exhausting=_exhausting(config),
                 accepts_orphans=config.store.accept_orphans,
                 rules_digest=parts.rules.digest,
             ),
@@ -203,6 +205,7 @@ def _beside(
         runner=f"service:{os.getpid()}:{secrets.token_hex(8)}",
         wake=service.wake,
         metrics=parts.metrics,
+        exhausting=_exhausting(config) if config.policy.wait_ends is WaitEnd.EXHAUST else None,
     )
     watching = _watching(parts, mode, instance)
     with _takeover(parts, mode), operating.worker, journaling, watching, _reporting(parts):
@@ -336,6 +339,13 @@ _DIFFERENT_MODES = (
     "what one of the sidecars on this schedule leaves to a person, all leave: give all the same "
     "redelivery.mode and redelivery.manual (expected during a rolling update)"
 )
+
+
+def _exhausting(config: Config) -> Exhausting:
+    return Exhausting(
+        final_suffix=config.redelivery.final_suffix,
+        keeps_exhausted=config.redelivery.exhausted is ExhaustedChoice.KEEP,
+    )
 
 
 def keep_start(schedule: Schedule, mark: ServiceMark) -> None:

@@ -42,7 +42,7 @@ class Noted:
     ) -> None:
         name, provider, self._how = client or WIRES[wire]
         self._broker: Broker = request.getfixturevalue(name)
-        self._peer = JmsPeer.of(self._broker, provider)
+        self.peer = self._peer = JmsPeer.of(self._broker, provider)
         self.queue, self.notes = f"e2e.late.{unique}", f"amqsidecar.causes.{unique}"
         policy = POLICIES / ("artemis.yaml" if name == "artemis" else "redelivery.yaml")
         self.sidecar = SidecarProcess(

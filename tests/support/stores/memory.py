@@ -36,6 +36,7 @@ from amqsidecar.model.schedule import (
     Tally,
     UnfinishedCycle,
 )
+from amqsidecar.model.signal import Signal
 from amqsidecar.store import ENOUGH_ROOM, AddLying, ReportProgress, Room, unwatched
 from amqsidecar.stores.packing import storable
 
@@ -267,6 +268,9 @@ class MemoryTransaction:
 
     def set_hold(self, source: str, remaining: int) -> None:
         self._contents.holds[source] = remaining
+
+    def add_signal(self, signal: Signal) -> None:
+        raise NotImplementedError("nothing waits for events in this store")
 
     def _end(self, cycle: int) -> Begun:
         begun = self._contents.begun

@@ -34,6 +34,7 @@ from amqsidecar.model.operation import Action, OutcomeKind, Selection, paused
 from amqsidecar.model.outcome import Observation
 from amqsidecar.model.schedule import RowFilter, RowState, RowView, TakenRow
 from amqsidecar.model.service_mark import ServiceMark, ServiceMarkKind
+from amqsidecar.model.signal import Signal
 from amqsidecar.operations import operate
 from amqsidecar.operations.last_death import log_links
 from amqsidecar.operations.lying import LyingMessage
@@ -108,12 +109,14 @@ ORDERS: Final = [
     _row(13, "orders.a", TIMEOUT, **_FINAL),
     _row(15, "orders.a", None),
     _row(17, "orders.c", "gone for good"),
+    _row(19, "orders.a", REFUSED, state=RowState.HELD, gate="orders.1"),
 ]
 PAY: Final = (
     [
         _row(2, "pay.a", TIMEOUT),
         _row(4, "pay.a", TIMEOUT, state=RowState.HELD),
         _row(6, "pay.b", REFUSED, **_FINAL),
+        _row(12, "pay.a", REFUSED, state=RowState.HELD, gate="pay.1"),
         _row(20, "orders.b", "from elsewhere"),
     ],
     [
@@ -248,6 +251,7 @@ def _add_pay(path: Path, world: int) -> None:
     ]
     _keep(store, rows, [*story, *sent])
     store.add_note(_note(rows[0], f"pay {world}"))
+    store.add_signal(Signal(name=f"pay.{world}", at_ms=NOW_MS, author=f"pat-{world}"))
     for number in range(1 + 120 * world):
         _mark(store, f"pay {world}", f"queue://pay.{number}")
     store.add_observations(

@@ -424,6 +424,34 @@ def test_an_action_is_looked_at_and_then_confirmed(own_client: httpx2.Client) ->
     assert "success" not in (listed + page.text_content()).lower()
 
 
+def test_a_hold_until_an_event_outside_is_shown_where_people_look(
+    own_client: httpx2.Client, store_path: Path
+) -> None:
+    page = page_of(own_client, "/act/hold?id=1")
+    wrong = confirm(own_client, page, until="x\x07")
+    assert wrong.status_code == 422
+    assert "1 to 200 visible characters" in check(wrong).text_content()
+    answer = confirm(own_client, page, until="invoice 4711", longest_h="36")
+    address = answer.headers["location"]
+    operation = page_of(own_client, address)
+    assert "invoice 4711, at most 1d" in operation.text_content()
+    command = operation.get_element_by_id("command").text_content()
+    assert "--until 'invoice 4711' --at-most 129600s" in command
+    store = open_store(store_path)
+    number = int(address.rpartition("/")[2])
+    operate.carry_out(store, number, "service", ".exhausted", store._clock.now_ms)
+    store.close()
+    message = page_of(own_client, "/messages/one?id=1").text_content()
+    assert "waits for invoice 4711, at the latest until " in message
+    assert "the gate invoice" not in message
+    overview = page_of(own_client, "/").get_element_by_id("gates")
+    assert "waits for events outside, at the latest, until " in overview.text_content()
+    [link] = overview.xpath(".//a/@href")
+    assert (
+        "waits for invoice 4711, at the latest until " in page_of(own_client, link).text_content()
+    )
+
+
 def test_what_ends_redelivery_is_confirmed_twice(own_client: httpx2.Client) -> None:
     page = page_of(own_client, "/act/discard?id=3")
     answer = confirm(own_client, page)

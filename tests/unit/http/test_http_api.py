@@ -132,6 +132,7 @@ CALLS: Sequence[tuple[str, str, Mapping[str, object] | None]] = (
     ("GET", "/groups?destination=orders&since=0&limit=5", None),
     ("POST", "/notes", {"destination": "orders", "cause_group": TIMEOUT, "text": "on it"}),
     ("GET", f"/notes?destination=orders&cause_group={quote(TIMEOUT)}", None),
+    ("POST", "/events/invoice-1", None),
     ("POST", "/markers", {"text": "orders 4.2", "destination": "orders.>"}),
     ("GET", "/markers", None),
     ("GET", "/groups.csv?destination=orders&since=0", None),

@@ -72,7 +72,7 @@ PARTS: Final[Mapping[str, Sequence[str]]] = {
     "action": [*Action, "nothing"],
     "change": ["pause", "resume", "cancel", "undo"],
     "format": ["csv"],
-    "name": ["console.css", "ops", "nobody"],
+    "name": ["console.css", "ops", "nobody", "invoice-1", "orders.1", "pay.1"],
 }
 """Parts of paths."""
 
@@ -98,6 +98,8 @@ BODIES: Final[Mapping[str, Sequence[object]]] = {
             ("redirect", {"target": "orders.z"}),
             ("redirect", {"target": "pay.a"}),
             ("hold", {}),
+            ("hold", {"until": "pay.1"}),
+            ("hold", {"until": "orders.1"}),
         )
         for chosen, n in (
             ({"id": [3, 2]}, 1),
@@ -324,6 +326,30 @@ async def test_an_action_is_about_what_its_right_is_given_on(tmp_path: Path) -> 
         )
         assert refused[0] == 403
         assert (await world.ask("looker", "POST", "/api/v1/operations", json=asked))[0] == 403
+
+
+async def test_an_event_belongs_to_the_roles_whose_patterns_its_name_matches(
+    tmp_path: Path,
+) -> None:
+    async with two_worlds(tmp_path) as (world, _):
+
+        async def asked(who: str, name: str) -> tuple[int, int]:
+            report = await world.ask(who, "POST", f"/api/v1/events/{name}")
+            hold = {"action": "hold", "filter": {"id": [1]}, "expected": 1, "until": name}
+            begun = await world.ask(who, "POST", "/api/v1/operations", json=hold)
+            return int(report[0]), int(begun[0])
+
+        assert await asked("orders", "orders.1") == (200, 201)
+        for name in ("pay.1", "invoice-1", "orders", "a.orders.1", ">", "orders.>"):
+            refused = await asked("orders", name)
+            assert refused == ((200, 201) if name == "orders" else (403, 403)), name
+        assert await asked("actor", "orders.a") == (200, 201)
+        assert await asked("actor", "orders.1") == (403, 403)
+        for who in ("looker", "viewer"):
+            assert await asked(who, "orders.1") == (403, 403)
+        for name in ("invoice-1", "pay.1"):
+            assert await asked("operator", name) == (200, 201)
+        assert (await world.ask("operator", "POST", "/api/v1/events/%20"))[0] == 400
 
 
 async def test_a_marker_exists_for_those_whom_it_concerns(tmp_path: Path) -> None:

@@ -187,6 +187,25 @@ def test_each_action_says_its_rule_with_file_and_line(
     assert decide(dead, rule) == decision
 
 
+def test_a_rule_waits_for_the_event_that_properties_name() -> None:
+    wait = {"maximum_redeliveries": 2, "until": "invoice-{code}-{n}", "within_ms": 60_000}
+    dead, title = replace(DEAD, facts=FACTS), "rule 1 redeliver until invoice-{code}-{n}"
+    assert decide(dead, {"redeliver": wait}) == Redeliver(
+        1_000, 1, f"{title} (rules.yaml:7)", until="invoice-E42-7", longest_ms=55_000
+    )
+    found = decide(dead, {"redeliver": {**wait, "longest_ms": 9_000}})
+    assert isinstance(found, Redeliver)
+    assert found.longest_ms == 9_000
+    assert decide(replace(dead, redelivery_count=2), {"redeliver": wait}) == Exhaust(
+        "rule 1 maximum_redeliveries=2 (rules.yaml:7)"
+    )
+    assert decide(DEAD, {"redeliver": wait}) == Park(
+        "rule 1 until: it has no property code (rules.yaml:7)"
+    )
+    asks = getattr(decider({"redeliver": wait}), "asks", None)
+    assert asks == {"age", "property:code", "property:n"}
+
+
 def test_the_first_rule_that_matches_wins() -> None:
     rules = (
         {"properties": {"code": "E1"}, "action": "discard"},

@@ -37,6 +37,7 @@ SORTS = ("sorted_", "list_by_ids", "newest_by_ids", "recalled_by_due")
 """What is sorted, because it is few; see `sqlite_pages`."""
 
 SCANS = {
+    "ended_waits": "SCAN late",
     "count_all": "SCAN redelivery",
     # What people write by hand.
     "latest_notes": "SCAN group_note USING COVERING INDEX group_note_by_group",

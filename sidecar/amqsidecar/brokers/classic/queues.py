@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from amqsidecar.broker import IntakeQueue
 from amqsidecar.errors import BrokerRefused, QueueRefused
 from amqsidecar.model.destination import Destination, DestinationKind, queue, topic
-from amqsidecar.model.sidecar_names import CAUSES, OWN_PREFIX
+from amqsidecar.model.sidecar_names import CAUSES, EVENTS, OWN_PREFIX
 
 QUEUE_ADVISORIES = topic("ActiveMQ.Advisory.Queue")
 # Precedent: the Java client's prefetch for topics; the broker holds back what goes beyond.
@@ -189,7 +189,9 @@ class ClassicQueues:
         if destination.kind is not DestinationKind.QUEUE or "," in destination.name:
             reason = f"can't read {destination}: dead letters are taken from single queues"
             raise QueueRefused(destination.name, reason)
-        is_written = self._is_ours(destination.name) and not destination.name.startswith(CAUSES)
+        is_written = self._is_ours(destination.name) and not destination.name.startswith(
+            (CAUSES, EVENTS)
+        )
         if is_written and destination not in self.taken_back:
             reason = f"won't read {destination}: the sidecar itself writes to it"
             raise QueueRefused(destination.name, reason)

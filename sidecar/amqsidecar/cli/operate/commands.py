@@ -20,8 +20,8 @@ from amqsidecar.cli.operate.operations_command import (
     print_progress,
     usage_errors,
 )
-from amqsidecar.cli.operate.options import JUDGED, Asked, read_chosen, read_pace
-from amqsidecar.cli.options import OutputFormat, takes
+from amqsidecar.cli.operate.options import JUDGED, WAITING, Asked, read_chosen, read_pace
+from amqsidecar.cli.options import OutputFormat, duration_ms, takes
 from amqsidecar.cli.printing import (
     confirmed,
     print_json,
@@ -68,7 +68,7 @@ _LOOK_MS = 1_000
 _INTERRUPTED_WITHIN_S = 0.1
 
 
-@takes(Asked, but=("to",))
+@takes(Asked, but=("to", *WAITING))
 def retry(asked: Asked) -> None:
     """Redeliver now, held and parked messages too.
 
@@ -79,7 +79,7 @@ def retry(asked: Asked) -> None:
     _act("retry", asked)
 
 
-@takes(Asked)
+@takes(Asked, but=WAITING)
 def redirect(asked: Asked) -> None:
     """Send to another destination now.
 
@@ -92,7 +92,7 @@ def redirect(asked: Asked) -> None:
     _act("redirect", asked)
 
 
-@takes(Asked, but=("to", "ids_from", *JUDGED))
+@takes(Asked, but=("to", "ids_from", *JUDGED, *WAITING))
 def give_up(asked: Asked) -> None:
     """Send to the final dead-letter queue now.
 
@@ -103,7 +103,7 @@ def give_up(asked: Asked) -> None:
     _act("cancel", asked)
 
 
-@takes(Asked, but=("to", *JUDGED))
+@takes(Asked, but=("to", *JUDGED, *WAITING))
 def discard(asked: Asked) -> None:
     """Drop messages; for an hour `operation undo` puts them back. Asks first, or wants --yes.
 
@@ -112,7 +112,7 @@ def discard(asked: Asked) -> None:
     _act("discard", asked)
 
 
-@takes(Asked, but=("to", "state", "ids_from", *JUDGED))
+@takes(Asked, but=("to", "state", "ids_from", *JUDGED, *WAITING))
 def take_back(asked: Asked) -> None:
     """Take exhausted messages out of their final queue.
 
@@ -125,14 +125,14 @@ def take_back(asked: Asked) -> None:
 
 @takes(Asked, but=("to", "state", "ids_from", *JUDGED))
 def hold(asked: Asked) -> None:
-    """Keep waiting messages until they are released.
+    """Keep messages until a person or an event releases them.
 
     JSON: as `retry`
     """
     _act("hold", asked)
 
 
-@takes(Asked, but=("to", "state", "ids_from", *JUDGED))
+@takes(Asked, but=("to", "state", "ids_from", *JUDGED, *WAITING))
 def release(asked: Asked) -> None:
     """Release held messages.
 
@@ -155,6 +155,8 @@ def _act(name: str, asked: Asked) -> None:
         reason=asked.reason,
         pace=read_pace(asked, now_ms),
         target=asked.to or None,
+        until=asked.until,
+        longest_ms=duration_ms(asked.at_most, "--at-most", least_ms=1),
     )
     with usage_errors():
         wish = checked(wish)

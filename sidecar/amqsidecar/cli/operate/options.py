@@ -59,6 +59,16 @@ class Asked(Chosen):
     to: Annotated[
         str, typer.Option(metavar="NAME", help="Destination, such as queue://orders.fixed.")
     ] = ""
+    until: Annotated[
+        str,
+        typer.Option(
+            metavar="EVENT",
+            help="Until this event outside is reported (`amqsidecar event`), such as invoice-4711.",
+        ),
+    ] = ""
+    at_most: Annotated[
+        str, typer.Option(metavar="TIME", help="The longest wait for the event.")
+    ] = "1d"
     properties: FilterProperty = None
     contains: FilterContains = ""
     everything: Annotated[
@@ -127,6 +137,9 @@ class Asked(Chosen):
     sets: Sets = None
     output: Output = OutputFormat.TEXT
 
+
+WAITING = ("until", "at_most")
+"""Options about an event outside; for holding."""
 
 JUDGED = ("probe", "ramp", "stop_share", "window", "careful")
 """Options about returns; for commands that send."""

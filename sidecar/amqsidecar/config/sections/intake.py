@@ -139,6 +139,12 @@ class IntakeOptions(Section):
         "Queue in which consumers write why they failed, `amqsidecar.causes` by convention "
         "(`cause-notes.md`); it is read beside the dead-letter queues. Empty = none is read.",
     )
+    events: str = option(
+        "",
+        "Queue of reports of events outside, `amqsidecar.events` by convention; the body of each "
+        "message is the name of an event (`operations.md`). Empty = none is read.",
+        why="anyone with the right to write there would release messages",
+    )
     group_by: Entries = option(
         {},
         "Additional fields that divide groups of failures, by destination: `entries`, each "

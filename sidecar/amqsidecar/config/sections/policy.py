@@ -23,6 +23,13 @@ class VerdictPolicy(StrEnum):
     OBEY = "obey"
 
 
+class WaitEnd(StrEnum):
+    """What becomes of a message that waited for an event in vain."""
+
+    RELEASE = "release"
+    EXHAUST = "exhaust"
+
+
 def _as_rules(value: object) -> object:
     if value is None or isinstance(value, Mapping):
         return value
@@ -96,6 +103,11 @@ class PolicyOptions(Section):
         "A verdict in a consumer's note (`cause-notes.md`): `ignore` = it is only recorded; "
         "`obey` = it replaces a redelivery that the rules decide: later, elsewhere, or none.",
         why="anyone with the right to write notes would decide about messages",
+    )
+    wait_ends: WaitEnd = option(
+        WaitEnd.RELEASE,
+        "What becomes of a message whose longest wait for an event outside has passed: `release` "
+        "= it is redelivered; `exhaust` = it goes to its final dead-letter queue.",
     )
     gates: GateTexts = option(
         (),

@@ -45,6 +45,7 @@ from amqsidecar.model.failure import death_group
 from amqsidecar.model.life import life_of_death
 from amqsidecar.model.message import MessageEdit
 from amqsidecar.model.provenance import LONGEST_REDELIVERY_ID, kept_message_id
+from amqsidecar.model.row_changes import waits_until
 from amqsidecar.model.schedule import (
     RowState,
     TakenRow,
@@ -52,6 +53,7 @@ from amqsidecar.model.schedule import (
     dated_redelivery_id,
     first_redelivery_id,
 )
+from amqsidecar.model.signal import WAIT_MAX_MS, Signal, signal_name
 from amqsidecar.plugin import Chance, Decider
 
 LATEST_DUE_MS = 253_402_300_799_000
@@ -107,11 +109,14 @@ class Judgement(msgspec.Struct, frozen=True, gc=False):
         row: what the schedule keeps; None = it is discarded.
         events: what happened, in order.
         replaces: number of the row whose place this one takes when it counts; None = of none.
+        signal: the event outside that it reports, which counts also without the cycle; None = it
+            is a dead letter.
     """
 
     row: TakenRow | None
     events: tuple[AnyEvent, ...]
     replaces: int | None = None
+    signal: Signal | None = None
 
 
 class Judging(Protocol):
@@ -402,6 +407,12 @@ def _fault_of(decision: object) -> str | None:
             if not isinstance(edit, MessageEdit | None):
                 return f"their edit is {edit!r}"
             is_whole = type(decision.delay_ms) is type(decision.redelivery_count) is int
+            if isinstance(decision, Redeliver) and decision.until:
+                is_whole = is_whole and type(decision.longest_ms) is int
+                try:
+                    signal_name(decision.until)
+                except (ValueError, AttributeError) as error:
+                    return str(error)
         case DeadLetterTo():
             is_whole = type(decision.expiration_ms) is int
         case Discard():
@@ -530,8 +541,9 @@ class _Draft(msgspec.Struct):
         delay_ms = min(max(0, decision.delay_ms), LONG_MAX)
         count = min(max(0, decision.redelivery_count), MOST_REDELIVERIES)
         due_at_ms = min(self.received.at_ms + delay_ms, LATEST_DUE_MS)
+        waits = bool(decision.until) and not self.is_backlog
         row = self._row(
-            RowState.HELD if self.is_backlog else RowState.WAITING,
+            RowState.HELD if self.is_backlog or waits else RowState.WAITING,
             str(to),
             decision.rule,
             due_at_ms=due_at_ms,
@@ -552,6 +564,12 @@ class _Draft(msgspec.Struct):
             return Judgement(
                 row, (self.received, scheduled, self._held(row.destination, "backlog"))
             )
+        if waits:
+            until_ms = max(due_at_ms, self.received.at_ms + min(decision.longest_ms, WAIT_MAX_MS))
+            name = signal_name(decision.until)
+            row = msgspec.structs.replace(row, gate=name, due_at_ms=until_ms)
+            held = self._held(row.destination, waits_until(name, until_ms, decision.rule))
+            return Judgement(row, (self.received, scheduled, held))
         return Judgement(row, (self.received, scheduled))
 
     def exhaust(self, final: Destination, decision: DeadLetterTo, *, keeps: bool) -> Judgement:

@@ -11,10 +11,11 @@ from amqsidecar.clock import Clock
 from amqsidecar.engine.cause_notebook import CauseNotebook, Death, HasOneQueue, MessageCopy, copy_at
 from amqsidecar.engine.judging.judge import Judgement, Judging
 from amqsidecar.engine.judging.origin import TrueOrigin
+from amqsidecar.engine.judging.reported import OwnQueue
 from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.errors import UndecodableMessage
 from amqsidecar.model.cause import cause_group
-from amqsidecar.model.cause_note import CauseNote, Never, RedirectTo, RetryAfter
+from amqsidecar.model.cause_note import CauseNote, Never, RedirectTo, RetryAfter, WaitFor
 from amqsidecar.model.decision import Decision, Exhaust, Redeliver, Redirect
 from amqsidecar.model.destination import Destination, parse_destination
 from amqsidecar.model.event import AMBIGUOUS, Explained, Received, Returned
@@ -34,11 +35,10 @@ ReadNote = Callable[[str, bytes], CauseNote]
 """Encoding and message to its note; raises UndecodableMessage."""
 
 
-class CauseNotes(msgspec.Struct, frozen=True, kw_only=True):
-    """The parts needed to take notes.
+class CauseNotes(OwnQueue, frozen=True, kw_only=True):
+    """The queue of notes, and the parts needed to take them.
 
     Attributes:
-        queue: the queue of notes.
         book: joins them with deaths.
         read: reads one.
         obeys: verdicts are obeyed.
@@ -50,7 +50,6 @@ class CauseNotes(msgspec.Struct, frozen=True, kw_only=True):
         report_ambiguous: called with each event of a note that decides nothing.
     """
 
-    queue: Destination
     book: CauseNotebook
     read: ReadNote
     obeys: bool
@@ -60,17 +59,6 @@ class CauseNotes(msgspec.Struct, frozen=True, kw_only=True):
     is_copied: Callable[[Destination], bool]
     report_unreadable: Callable[[str], None]
     report_ambiguous: Callable[[Explained], None]
-
-    def is_note(self, delivery: Delivery) -> bool:
-        """Return whether a delivery is a note: in its queue, or a dead letter of it."""
-        origin = delivery.provenance.origin
-        return self.is_of_notes(delivery.source) or (
-            origin is not None and self.is_of_notes(origin)
-        )
-
-    def is_of_notes(self, destination: Destination) -> bool:
-        """Return whether a destination is the queue of notes."""
-        return destination.name.rsplit("::", 1)[-1] == self.queue.name
 
     def find(self, delivery: Delivery) -> CauseNote | None:
         """Return the note about a dead letter; None = none came by now."""
@@ -102,6 +90,8 @@ def advised(decision: Redeliver, note: CauseNote) -> Decision:
     match note.verdict:
         case RetryAfter(delay_ms):
             return replace(decision, delay_ms=delay_ms, rule=rule)
+        case WaitFor(event, longest_ms):
+            return replace(decision, until=event, longest_ms=longest_ms, rule=rule)
         case Never():
             return Exhaust(rule)
         case RedirectTo(destination):
@@ -136,7 +126,7 @@ class NotedJudge:
         notes = self._notes
         now_s = notes.clock.monotonic_s()
         for delivery in deliveries:
-            if notes.is_note(delivery):
+            if notes.is_of(delivery):
                 try:
                     note = notes.read(delivery.encoding, delivery.message)
                     notes.book.add(note, now_s, self._has_one_queue)
@@ -149,7 +139,7 @@ class NotedJudge:
     ) -> Judgement:
         """Return the verdict on a delivery; a note is taken, and leaves nothing in the schedule."""
         notes = self._notes
-        if notes.is_note(delivery):
+        if notes.is_of(delivery):
             return Judgement(None, ())
         now_s, origin = notes.clock.monotonic_s(), notes.origin_of(delivery)
         copy, openwire_id = notes.copy_of(delivery), delivery.provenance.openwire_id

@@ -1,4 +1,4 @@
-"""The API's side about markers."""
+"""The API's side about what happens outside: markers, and events that messages wait for."""
 
 from collections.abc import Sequence
 
@@ -8,8 +8,10 @@ from amqsidecar.http.access import HttpRefused
 from amqsidecar.http.api.table import ApiEndpoint, Call
 from amqsidecar.http.store_queries import QueryContext, StoreQueries
 from amqsidecar.model.marker import Marker
+from amqsidecar.model.signal import Signal
 from amqsidecar.operations.act import ActionRefused
 from amqsidecar.operations.markers import MARKERS_MAX, set_marker
+from amqsidecar.operations.signals import report_event
 
 
 class NewMarker(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -25,7 +27,7 @@ class NewMarker(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class Marking:
-    """Sets and shows markers."""
+    """Sets and shows markers, and takes reports of events."""
 
     def __init__(self, queries: StoreQueries) -> None:
         self._queries = queries
@@ -43,10 +45,26 @@ class Marking:
                 body=NewMarker,
                 status=201,
             ),
+            ApiEndpoint(
+                method="POST",
+                path="/events/{name}",
+                summary="Report an event outside: what waits for it is released.",
+                run=self._report_event,
+                answer=Signal,
+            ),
         ]
 
     async def _markers(self, call: Call) -> list[Marker]:
         return await self._queries.ask(call.caller, lambda at: at.store.markers(0, MARKERS_MAX))
+
+    async def _report_event(self, call: Call) -> Signal:
+        def report(at: QueryContext) -> Signal:
+            try:
+                return report_event(at.store, call.part("name"), call.actor, at.now_ms)
+            except ActionRefused as error:
+                raise HttpRefused(400, str(error)) from error
+
+        return await self._queries.ask(call.caller, report)
 
     async def _set_marker(self, call: Call) -> Marker:
         wanted: NewMarker = call.body

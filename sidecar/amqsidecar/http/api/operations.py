@@ -27,6 +27,7 @@ from amqsidecar.model.operation import (
     Selection,
 )
 from amqsidecar.model.schedule import RowView, WholeNumber
+from amqsidecar.model.signal import DEFAULT_WAIT_MS, WAIT_MAX_MS
 from amqsidecar.operations import act, operate
 from amqsidecar.operations.browse import row_named
 from amqsidecar.operations.listing import Bounds
@@ -49,6 +50,8 @@ class NewOperation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             what they do from now on.
         reason: why, in your words.
         target: redirect: where to.
+        until: hold: the event outside that ends it, such as `invoice-4711`; "" = a person does.
+        longest_s: hold: the longest wait for that, in seconds.
         pace: how carefully.
     """
 
@@ -59,6 +62,8 @@ class NewOperation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     everything: bool = False
     reason: str = ""
     target: str | None = None
+    until: str = ""
+    longest_s: Annotated[int, Meta(ge=0, le=WAIT_MAX_MS // 1000)] = DEFAULT_WAIT_MS // 1000
     pace: OperationPace = OperationPace()
 
 
@@ -279,6 +284,8 @@ class ActionEndpoints:
                 expected=wanted.expected,
                 since=wanted.since,
                 needs_second=needs_second(found, above),
+                until=wanted.until,
+                longest_ms=wanted.longest_s * 1000,
             )
             try:
                 return operate.begin(at.store, wish, at.now_ms)

@@ -19,6 +19,7 @@ from amqsidecar.http.guard import caller_of
 from amqsidecar.http.rights import Right, right_of
 from amqsidecar.http.store_queries import QueryContext
 from amqsidecar.model.operation import CAREFUL, SENDS, Action, Operation, OperationPace, Selection
+from amqsidecar.model.signal import DEFAULT_WAIT_MS
 from amqsidecar.operations.act import ActionRefused
 from amqsidecar.operations.failures.find_group import with_numbered
 from amqsidecar.operations.operate import Wish, begin, checked
@@ -160,8 +161,15 @@ def _wish(action: Action, selection: Selection, form: Mapping[str, str], actor: 
         pace=_pace(form),
         target=form.get("target", "").strip() or None,
         expected=None if expected is None else int(expected),
+        until=form.get("until", "").strip(),
+        longest_ms=_longest_ms(form),
         since=whole_number(form.get("since")),
     )
+
+
+def _longest_ms(form: Mapping[str, str]) -> int:
+    hours = _number(form, "longest_h")
+    return DEFAULT_WAIT_MS if hours is None else int(hours * 3_600_000)
 
 
 def _pace(form: Mapping[str, str]) -> OperationPace:
@@ -221,10 +229,21 @@ def _command(
     action: Action, query: MessageQuery, form: Mapping[str, str], now_ms: int
 ) -> str | None:
     """Return the command of a form; of one with mistakes without its pace."""
+    longest_ms = DEFAULT_WAIT_MS
     try:
-        pace = _pace(form)
+        pace, longest_ms = _pace(form), _longest_ms(form)
     except QueryError:
         pace = OperationPace()
     target = form.get("target", "").strip() or ("DESTINATION" if action is Action.REDIRECT else "")
     reason = form.get("reason", "").strip()
-    return command_of(action, query.selection, pace, target or None, reason, now_ms, query.bounds)
+    return command_of(
+        action,
+        query.selection,
+        pace,
+        target or None,
+        reason,
+        now_ms,
+        query.bounds,
+        form.get("until", "").strip() if action is Action.HOLD else "",
+        longest_ms,
+    )

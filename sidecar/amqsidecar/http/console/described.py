@@ -40,7 +40,8 @@ ACTIONS: Final = {
         what="Moves exhausted messages from their final queue into the schedule.",
     ),
     Action.HOLD: ActionWords(
-        name="Hold", what="Keeps waiting messages until a person releases or retries them."
+        name="Hold",
+        what="Keeps waiting messages until a person, or an event outside, releases them.",
     ),
     Action.RELEASE: ActionWords(
         name="Release",

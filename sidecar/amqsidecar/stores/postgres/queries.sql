@@ -349,7 +349,7 @@ ORDER BY due_at_ms, id LIMIT 1;
 COPY redelivery (
     id, state, due_at_ms, destination, is_final, source, redelivery_id, redelivery_count, delay_ms,
     expiration_ms, rule, encoding, received_at_ms, size_bytes, cause, message_id, cause_group,
-    final_queue, recall, recall_operation, passes_gates
+    final_queue, recall, recall_operation, passes_gates, gate
 ) FROM STDIN (FORMAT binary);
 
 -- name: add_messages
@@ -645,17 +645,17 @@ DELETE FROM message WHERE id IN (SELECT id FROM gone);
 -- What an operator's action makes of rows.
 UPDATE redelivery AS r SET state = c.state, due_at_ms = c.due_at_ms, destination = c.destination,
 is_final = c.is_final, redelivery_count = c.redelivery_count, reason = c.reason,
-passes_gates = c.passes_gates, final_queue = c.final_queue, gate = NULL, recall = c.recall,
+passes_gates = c.passes_gates, final_queue = c.final_queue, gate = c.gate, recall = c.recall,
 recall_operation = c.recall_operation, cause = coalesce(c.cause, r.cause),
 cause_group = coalesce(c.cause_group, r.cause_group)
 FROM unnest(
     %(ids)s::bigint[], %(states)s::smallint[], %(dues)s::bigint[], %(destinations)s::text[],
     %(finals)s::boolean[], %(counts)s::bigint[], %(reasons)s::text[], %(passes)s::boolean[],
     %(queues)s::text[], %(recalls)s::smallint[], %(operations)s::bigint[], %(causes)s::text[],
-    %(groups)s::text[]
+    %(groups)s::text[], %(gates)s::text[]
 ) AS c (
     id, state, due_at_ms, destination, is_final, redelivery_count, reason, passes_gates,
-    final_queue, recall, recall_operation, cause, cause_group
+    final_queue, recall, recall_operation, cause, cause_group, gate
 )
 WHERE r.id = c.id;
 
@@ -727,9 +727,11 @@ SELECT due_at_ms, id FROM redelivery WHERE {*_by_due}
 ORDER BY {due_order_*} OFFSET %(look)s - 1 LIMIT 1;
 
 -- name: gate_tallies
--- What gates let wait.
+-- What gates let wait; without a gate's name, what waits for events outside.
 SELECT left(destination, 200), gate, count(*), min(due_at_ms), max(due_at_ms) FROM redelivery
-WHERE gate IS NOT NULL AND state = 0 AND due_at_ms > %(now_ms)s GROUP BY 1, 2;
+WHERE gate IS NOT NULL AND state = 0 AND due_at_ms > %(now_ms)s GROUP BY 1, 2
+UNION ALL SELECT left(destination, 200), '', count(*), min(due_at_ms), max(due_at_ms)
+FROM redelivery WHERE gate IS NOT NULL AND state = 1 AND due_at_ms > %(now_ms)s GROUP BY 1;
 
 -- name: due_counts
 -- How many waiting rows are due between which bounds.
@@ -792,10 +794,6 @@ ORDER BY seq LIMIT %(limit)s;
 -- name: read_outbox
 -- The last segment.
 SELECT stream, last_number FROM outbox;
-
--- name: set_planned
--- The last segment is this one.
-UPDATE outbox SET stream = %(stream)s, last_number = %(number)s;
 
 -- name: unplanned_blocks
 -- Finished blocks that are in no segment, in the order they were written.

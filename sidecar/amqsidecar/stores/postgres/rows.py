@@ -19,7 +19,7 @@ TALLIED_CHARACTERS = 500
 ROW_TYPES = (
     *("int8", "int2", "int8", "text", "bool", "text", "text", "int8", "int8"),
     *("int8", "text", "text", "int8", "int8", "text", "text", "text", "text", "int2"),
-    *("int8", "bool"),
+    *("int8", "bool", "text"),
 )
 
 
@@ -68,6 +68,7 @@ def copied_rows(rows: Iterable[TakenRow]) -> list[tuple[Any, ...]]:
             RECALL_NUMBERS[row.recall],
             row.recall_operation,
             row.passes_gates,
+            pg_text_or_none(row.gate),
         )
         for row in rows
     ]

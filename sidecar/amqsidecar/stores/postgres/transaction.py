@@ -17,10 +17,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
+import msgspec
+
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.operation import UNDO_BYTES, UNDO_ROW_BYTES
 from amqsidecar.model.row_changes import Change
 from amqsidecar.model.schedule import DueRow, GroupPlace, RowState, RowView, TakenRow
+from amqsidecar.model.signal import Signal
 from amqsidecar.stores.discards import latest_undoable
 from amqsidecar.stores.postgres.counts import ROOM, CountChanges
 from amqsidecar.stores.postgres.database import PostgresDatabase, pg_text
@@ -369,6 +372,7 @@ class PostgresTransaction:
                 operations=[made.recall_operation for _, made in kept],
                 causes=[pg_text_or_none(made.cause) for _, made in kept],
                 groups=[group_name(made.cause_group) or None for _, made in kept],
+                gates=[pg_text_or_none(made.gate) for _, made in kept],
             )
         if len(kept) < len(changes):
             self._remove([change for change in changes if change[1].is_removed])
@@ -437,7 +441,7 @@ class PostgresTransaction:
         self._queue("set_uid", value=uid)
         self._queue("forget_lives")
         self._queue("forget_other_transactions")
-        self._queue("end_stream")
+        self._queue("set_planned", stream="", number=0)
         return uid
 
     def skip_ids(self) -> None:
@@ -452,6 +456,10 @@ class PostgresTransaction:
     def set_hold(self, source: str, remaining: int) -> None:
         self._lock_holds()
         self._queue("set_hold", source=pg_text(source), remaining=remaining)
+
+    def add_signal(self, signal: Signal) -> None:
+        values = msgspec.structs.asdict(signal) | {"author": pg_text(signal.author)}
+        self._database.queue("add_signal", **values)
 
     # Parts.
 

@@ -83,6 +83,7 @@ def add_rows(database: SqliteDatabase, taken: Sequence[TakenRow]) -> list[TallyD
                 RECALL_NUMBERS[row.recall],
                 row.recall_operation,
                 1 if row.passes_gates else 0,
+                storable_or_none(row.gate),
             )
             for row, (state, destination, cause_group, final, is_final, source, rule, encoding) in (
                 zip(taken, kinds, strict=True)
@@ -215,6 +216,7 @@ def change_rows(
                 "reason": made.reason,
                 "redelivery_count": made.redelivery_count,
                 "passes_gates": made.passes_gates,
+                "gate": storable_or_none(made.gate),
                 "final_queue": words[made.final_queue] if made.final_queue else 0,
                 "recall": RECALL_NUMBERS[made.recall],
                 "recall_operation": made.recall_operation,

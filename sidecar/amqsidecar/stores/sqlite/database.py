@@ -19,7 +19,7 @@ from amqsidecar.stores.packing import storable
 from amqsidecar.stores.sqlite.reserve import Reserve
 
 APPLICATION_ID = 0x616D7173  # "amqs": distinguishes our files from those of other programs.
-SCHEMA_VERSION = 106
+SCHEMA_VERSION = 107
 QUERIES = read_queries(
     *map(read_sql, ("sqlite/queries.sql", "sqlite/ledger_queries.sql", "queries.sql"))
 )
@@ -56,6 +56,22 @@ _MIGRATIONS: Mapping[int, Sequence[str]] = {
     105: tuple(
         f"ALTER TABLE service_mark ADD COLUMN {name} TEXT NOT NULL DEFAULT ''"
         for name in ("destination", "text", "author")
+    ),
+    # Held rows that wait for an event outside, which `gate` names, and the reported events.
+    106: (
+        "DROP INDEX redelivery_gated",
+        """CREATE INDEX redelivery_gated ON redelivery (state, destination, gate, due_at_ms)
+        WHERE gate IS NOT NULL""",
+        """CREATE INDEX redelivery_awaited ON redelivery (gate, state)
+        WHERE gate IS NOT NULL AND state = 1""",
+        """CREATE INDEX redelivery_awaited_until ON redelivery (due_at_ms, state, gate)
+        WHERE gate IS NOT NULL AND state = 1""",
+        """CREATE TABLE signal (
+            name TEXT PRIMARY KEY,
+            at_ms INTEGER NOT NULL,
+            author TEXT NOT NULL
+        ) STRICT, WITHOUT ROWID""",
+        "CREATE INDEX signal_by_age ON signal (at_ms)",
     ),
 }
 """Statements that make the next version of a file of this one. `schema.sql` makes the first, and a

@@ -112,7 +112,7 @@ class SqliteLedger(CommonLedger):
     def gate_tallies(self, now_ms: int) -> list[GateTally]:
         database = self._database
         with database.snapshot():
-            rows = database.query("read_gate_tallies", (now_ms,)).fetchall()
+            rows = database.query("read_gate_tallies", {"now_ms": now_ms}).fetchall()
             return gate_tallies((database.word(row[0]), *row[1:]) for row in rows)
 
     def due_counts(self, bounds_ms: Sequence[int]) -> list[int]:

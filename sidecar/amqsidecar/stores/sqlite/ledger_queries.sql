@@ -47,10 +47,13 @@ ORDER BY due_at_ms, id LIMIT 1 OFFSET :window;
 SELECT {view_columns} {*} {due_page};
 
 -- name: read_gate_tallies
--- What gates let wait.
+-- What gates let wait; without a gate's name, what waits for events outside.
 SELECT destination, gate, count(*), min(due_at_ms), max(due_at_ms)
 FROM redelivery INDEXED BY redelivery_gated
-WHERE gate IS NOT NULL AND due_at_ms > ? GROUP BY destination, gate;
+WHERE gate IS NOT NULL AND state = 0 AND due_at_ms > :now_ms GROUP BY destination, gate
+UNION ALL SELECT destination, '', count(*), min(due_at_ms), max(due_at_ms)
+FROM redelivery INDEXED BY redelivery_gated
+WHERE gate IS NOT NULL AND state = 1 AND due_at_ms > :now_ms GROUP BY destination;
 
 -- name: count_due
 -- How many rows wait for a time in a range.

@@ -31,11 +31,16 @@ class SqliteOutbox(CommonOutbox):
                 return stream, last_number, whole_blocks(found, limit)
 
     def _keep_segment(self, segment: Segment, blocks: Sequence[int]) -> None:
-        values = {"stream": segment.stream, "number": segment.number, "last_block": blocks[-1]}
+        values = {"stream": segment.stream, "number": segment.number}
         self._database.queue(
-            "add_segment", **values, first_block=blocks[0], event_count=segment.event_count
+            "add_segment",
+            **values,
+            first_block=blocks[0],
+            last_block=blocks[-1],
+            event_count=segment.event_count,
         )
         self._database.queue("set_planned", **values)
+        self._database.queue("unmark_blocks", segment=blocks[-1] + 1)
 
     def _segment_blocks(self, segment: Segment) -> Iterator[tuple[int, bytes]]:
         values = {"stream": segment.stream, "number": segment.number}

@@ -180,8 +180,8 @@ WHERE state = 0 ORDER BY due_at_ms, id LIMIT ?;
 INSERT INTO redelivery (
     id, state, due_at_ms, destination, is_final, source, redelivery_id, redelivery_count, delay_ms,
     expiration_ms, rule, encoding, received_at_ms, size_bytes, cause, message_id,
-    cause_group, message_group, final_queue, recall, recall_operation, passes_gates
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+    cause_group, message_group, final_queue, recall, recall_operation, passes_gates, gate
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: add_message
 -- The message of a row.
@@ -286,7 +286,7 @@ WHERE id IN (SELECT value FROM json_each(:ids)) AND is_final = 1 AND state <> 3;
 -- What an operator's action changes.
 UPDATE redelivery SET state = :state, due_at_ms = :due_at_ms, destination = :destination,
 is_final = :is_final, reason = :reason, redelivery_count = :redelivery_count,
-passes_gates = :passes_gates, final_queue = :final_queue, gate = NULL, recall = :recall,
+passes_gates = :passes_gates, final_queue = :final_queue, gate = :gate, recall = :recall,
 recall_operation = :recall_operation, cause = coalesce(:cause, cause),
 cause_group = coalesce(:cause_group, cause_group)
 WHERE id = :id;
@@ -420,10 +420,6 @@ WHERE {forgettable} ORDER BY seq LIMIT :limit;
 -- name: read_outbox
 -- What is true of all segments.
 SELECT is_kept, stream, last_number, last_block FROM outbox;
-
--- name: set_planned
--- The last segment, and up to where all is planned.
-UPDATE outbox SET stream = :stream, last_number = :number, last_block = :last_block;
 
 -- name: planned_range
 -- The blocks of the segment that is not written yet.

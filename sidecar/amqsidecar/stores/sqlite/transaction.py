@@ -6,6 +6,8 @@ from contextlib import closing
 from itertools import chain
 from typing import Any
 
+import msgspec
+
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.failure import failures_of
 from amqsidecar.model.row_changes import RowChange
@@ -16,6 +18,7 @@ from amqsidecar.model.schedule import (
     RowState,
     TakenRow,
 )
+from amqsidecar.model.signal import Signal
 from amqsidecar.stores.packing import (
     TallyDelta,
     pack_deltas,
@@ -265,7 +268,7 @@ class SqliteTransaction:
         with self._database.mapped("be written"):
             self._database.queue("set_uid", value=uid)
             self._database.query("forget_lives")
-            self._database.query("end_stream")
+            self._database.queue("set_planned", stream="", number=0)
         return uid
 
     def skip_ids(self) -> None:
@@ -285,6 +288,10 @@ class SqliteTransaction:
     def set_hold(self, source: str, remaining: int) -> None:
         with self._database.mapped("be written"):
             self._database.queue("set_hold", source=source, remaining=remaining)
+
+    def add_signal(self, signal: Signal) -> None:
+        with self._database.mapped("be written"):
+            self._database.queue("add_signal", **msgspec.structs.asdict(signal))
 
     # Parts.
 

@@ -24,6 +24,7 @@ from amqsidecar.model.destination import Destination, parse_destination, queue, 
 from amqsidecar.model.event import Discarded, Exhausted, Held, Parked, Received, Returned, Scheduled
 from amqsidecar.model.provenance import Provenance
 from amqsidecar.model.schedule import RowState, TakenRow
+from amqsidecar.model.signal import WAIT_MAX_MS
 from amqsidecar.plugin import Chance
 
 E = TypeVar("E")
@@ -257,6 +258,24 @@ def test_a_delay_of_nothing_is_due_at_once(delay_ms: int) -> None:
 def test_an_endless_delay_ends_in_the_year_9999() -> None:
     verdict, _ = judge(Redeliver(2**63 - 1, 1, "rule"))
     assert row_of(verdict).due_at_ms == LATEST_DUE_MS
+
+
+def test_a_redelivery_may_wait_for_an_event_outside() -> None:
+    verdict, _ = judge(Redeliver(1_000, 1, "rule", until="invoice-1", longest_ms=5_000))
+    row = row_of(verdict)
+    assert (row.state, row.gate, row.due_at_ms) == (RowState.HELD, "invoice-1", NOW + 5_000)
+    assert row.delay_ms == 1_000
+    assert event_of(verdict, Held).reason.startswith("waits for invoice-1, at the latest until ")
+    for longest_ms, until_ms in ((10, NOW + 1_000), (10**15, NOW + WAIT_MAX_MS)):
+        wait = Redeliver(1_000, 1, "rule", until="a", longest_ms=longest_ms)
+        assert row_of(judge(wait)[0]).due_at_ms == until_ms
+    assert row_of(judge(wait, backlog=True)[0]).gate is None
+
+
+@pytest.mark.parametrize("name", ["a\x07", "x" * 201, 7])
+def test_an_event_without_a_name_parks_what_would_wait_for_it(name: str) -> None:
+    row = row_of(judge(Redeliver(0, 1, "rule", until=name))[0])
+    assert row.state is RowState.PARKED
 
 
 def test_the_final_queue_gets_a_suffix_where_the_intake_reads_it() -> None:
