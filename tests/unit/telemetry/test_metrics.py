@@ -40,7 +40,7 @@ from amqsidecar.model.event import (
 from amqsidecar.model.foreign_token import ForeignToken
 from amqsidecar.model.left_behind import LeftBehind
 from amqsidecar.model.operation import Action
-from amqsidecar.model.schedule import RowState, Tally
+from amqsidecar.model.schedule import GateTally, RowState, Tally
 from amqsidecar.operations.status import sidecar_status
 from amqsidecar.telemetry.health import Health, Readiness
 from amqsidecar.telemetry.listener_metrics import ListenerMetrics
@@ -252,6 +252,19 @@ def test_a_gate_blocks_no_destination() -> None:
     metrics = Metrics(clock=clock)
     metrics.observe([blocked(clock.now_ms(), 60_000, gate="breaker")])
     assert metrics.labelled("amqsidecar_blocked") == {}
+
+
+def test_what_waits_for_events_counts_as_a_gate_whatever_their_names() -> None:
+    metrics, times = Metrics(), {"next_due_at_ms": 1, "last_due_at_ms": 2}
+    metrics.set_gate_waiting(
+        [
+            GateTally(destination="queue://a", gate=gate, count=count, **times)
+            for gate, count in (("pace", 2), ("", 3))
+        ]
+    )
+    samples = scrape(metrics)
+    assert samples["amqsidecar_gate_waiting", ("queue://a", "pace")] == 2
+    assert samples["amqsidecar_gate_waiting", ("queue://a", "event")] == 3
 
 
 def test_blocked_destinations_have_few_labels() -> None:
