@@ -8,9 +8,12 @@ import pytest
 
 from amqsidecar.model import row_changes
 from amqsidecar.model.event import Exhausted, Held, Released
+from amqsidecar.model.operation import Action, Selection
 from amqsidecar.model.row_changes import Exhausting
 from amqsidecar.model.schedule import RowFilter, RowState, RowView
 from amqsidecar.model.signal import EndedWait, Signal
+from amqsidecar.operations import operate
+from amqsidecar.operations.operate import Wish
 from amqsidecar.operations.signals import end_waits
 from amqsidecar.schedule import Schedule
 from support.stores.rows import scheduled, taken_row, took
@@ -142,6 +145,25 @@ def test_a_person_lets_it_wait_and_releases_it_before_the_event(store: Schedule)
     report(store, "invoice-1", 2_300)
     assert end_waits(store, 0, 99_000, None) == 0
     assert view(store, 1).state is HELD
+
+
+def test_what_an_undone_discard_puts_back_waits_on(store: Schedule) -> None:
+    take(store, (1, "invoice-1"))
+    wish = Wish(action=Action.DISCARD, selection=Selection(rows=RowFilter(ids=(1,))), actor="ann")
+    number = operate.begin(store, wish, 2_000).id
+
+    def carry_out() -> None:
+        for _ in range(3):
+            operate.carry_out(store, number, "service", ".exhausted", lambda: 2_100)
+
+    carry_out()
+    assert store.list_rows(RowFilter(), 9) == []
+    report(store, "invoice-1", 2_050)
+    assert end_waits(store, 0, 2_100, None) == 0
+    operate.undo(store, number, 2_100, "ann")
+    carry_out()
+    assert (view(store, 1).state, view(store, 1).gate) == (HELD, "invoice-1")
+    assert end_waits(store, 0, 2_200, None) == 1
 
 
 def test_what_waits_is_no_message_that_a_gate_delays(store: Schedule) -> None:
