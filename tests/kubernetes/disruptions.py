@@ -2,14 +2,18 @@
 
 import os
 import signal
+import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
 from kubernetes import broker_pods
-from kubernetes.namespace import Namespace, restarts
+from kubernetes.namespace import NAME, Namespace, restarts
 from support.deployment.cluster import NODE
 from support.waiting import eventually
 
 BACK_WITHIN_S = 120.0
+STATEFUL_SET = f"statefulset/{NAME}"
+CLAIM = f"amqsidecar-data-{NAME}-0"
 
 
 def delete(namespace: Namespace, pod: str) -> None:
@@ -67,7 +71,48 @@ DISRUPTIONS: tuple[Callable[[Namespace, str], None], ...] = (
 def scale(namespace: Namespace, workload: str, count: int) -> None:
     """Scale sidecars, and wait until so many are there and ready."""
     namespace.kubectl("scale", workload, f"--replicas={count}")
-    namespace.ready_pods(count)
+    if count:
+        namespace.ready_pods(count)
+    else:
+        eventually(
+            lambda: not namespace.pods(with_ending=True), every_s=0.3, what="no sidecar is there"
+        )
+
+
+def scale_through_0(namespace: Namespace) -> None:
+    """Have no sidecar for a while, and then one again."""
+    scale(namespace, STATEFUL_SET, 0)
+    scale(namespace, STATEFUL_SET, 1)
+
+
+def move_the_volume(namespace: Namespace) -> None:
+    """Copy the schedule to another volume, and give that to a claim of the same name."""
+    scale(namespace, STATEFUL_SET, 0)
+    claim = namespace.get("persistentvolumeclaim", CLAIM)
+    volume = namespace.cluster.get("persistentvolume", claim["spec"]["volumeName"])
+    source = Path(volume["spec"]["local"]["path"])
+    target = source.with_name(f"{source.name}-moved")
+    subprocess.run(["cp", "--archive", str(source), str(target)], check=True)
+    namespace.cluster.offer(target, target.name)
+    namespace.kubectl("delete", "persistentvolumeclaim", CLAIM)
+    spec = {
+        **{key: claim["spec"][key] for key in ("accessModes", "resources")},
+        "storageClassName": target.name,
+    }
+    namespace.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": CLAIM},
+            "spec": spec,
+        }
+    )
+    scale(namespace, STATEFUL_SET, 1)
+
+
+def lose_the_broker(namespace: Namespace) -> None:
+    """Forget the broker's pod: its heir starts while its container may still be there."""
+    broker_pods.restart(namespace, *broker_pods.BY_FORCE)
 
 
 def drain_the_node(namespace: Namespace) -> None:

@@ -17,7 +17,7 @@ PAUSE_MS = 400
 GOES_ON = 5 * len(ALL_TYPES)
 # Why a bound: what is new waits behind what is old, which on a busy machine would become ever more.
 AHEAD = 2 * GOES_ON
-GOES_ON_WITHIN_S = 120.0
+GOES_ON_WITHIN_S = 300.0
 SETTLES_WITHIN_S = 180.0
 ALWAYS = -1
 FAILURES = "failures"
@@ -98,19 +98,35 @@ class Load:
             self.queue, properties={FAILURES: ALWAYS}, group=self._group
         )
 
-    def send_backlog(self, count: int) -> None:
-        """Send many at once, of which each dies once."""
-        self._besides += self.peer.produce(self.queue, "Text", count=count, group=None)
+    def send_backlog(self, count: int, *, until: int = 0) -> None:
+        """Send many at once, of which each dies once; return when so many of them have died."""
+        sent = self.peer.produce(self.queue, "Text", count=count, group=None)
+        self._besides += sent
+        ids = {str(one.test_id) for one in sent}
+        eventually(
+            lambda: (
+                len(ids.intersection(one.id for one in self._consumer.events("failed"))) >= until
+            ),
+            within_s=GOES_ON_WITHIN_S,
+            every_s=0.2,
+            what=f"{until} of {count} messages die",
+        )
 
     def go_on(self) -> None:
         """Wait until messages that are sent from now on have died and come back."""
         before = len(self._producer.confirmed)
 
-        def news() -> bool:
-            new = {one.test_id for one in self._producer.confirmed[before:]}
-            return len(new.intersection(self._consumer.succeeded())) >= GOES_ON
+        def news() -> set[str]:
+            new = {str(one.test_id) for one in self._producer.confirmed[before:]}
+            return new.intersection(self._consumer.succeeded())
 
-        eventually(news, within_s=GOES_ON_WITHIN_S, every_s=0.2, what="messages die and come back")
+        eventually(
+            lambda: len(news()) >= GOES_ON,
+            within_s=GOES_ON_WITHIN_S,
+            every_s=0.2,
+            what=f"{GOES_ON} messages die and come back",
+            last=lambda _: f"{len(news())} of {len(self._producer.confirmed) - before} sent did",
+        )
 
     def settle(self, namespace: Namespace, pod: str | None = None) -> Tally:
         """Send no more, wait until all have come to an end and nothing waits, and count.

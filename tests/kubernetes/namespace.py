@@ -96,10 +96,14 @@ class Namespace:
 
     # ------------------------------------------------------------------ the sidecars
 
-    def pods(self) -> list[Manifest]:
-        """Return the sidecars' pods that are not on their way out, as the API server has them."""
+    def pods(self, *, with_ending: bool = False) -> list[Manifest]:
+        """Return the sidecars' pods, as the API server has them.
+
+        Args:
+            with_ending: those on their way out, too.
+        """
         found = self.get("pods", f"--selector={self._sidecars}")["items"]
-        return [one for one in found if "deletionTimestamp" not in one["metadata"]]
+        return [one for one in found if with_ending or "deletionTimestamp" not in one["metadata"]]
 
     def ready_pods(self, count: int = 1) -> list[str]:
         """Wait until exactly this many sidecars are there and ready; return their names."""
