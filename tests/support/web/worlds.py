@@ -299,7 +299,6 @@ async def two_worlds(folder: Path, **tools: Any) -> AsyncIterator[tuple[World, W
     """Serve both while the block runs; they have one clock and one history of `orders.>`."""
     _make_base(folder / "base.db")
     (folder / "roles.yaml").write_text(ROLES)
-    (folder / "rules.yaml").write_text(RULES)
     tokens = {who: new_token() for who in PEOPLE}
     lines = [f"{who} {who} sha256:{token_digest(token)}\n" for who, token in tokens.items()]
     (folder / "tokens").write_text("".join(lines))
@@ -337,13 +336,18 @@ def _served(
     audit = folder / f"audit{number}.jsonl"
     line = '{{"event.action": "{}", "user.name": "pat-{}", "@timestamp": "{}"}}\n'
     audit.write_text("".join(line.format(one, number, one) for one in ("retry", "discard")))
-    (folder / "reports" / "pay").mkdir(parents=True, exist_ok=True)
+    reports = folder / f"reports{number}"
+    (reports / "pay").mkdir(parents=True)
+    (reports / "pay" / "report.html").write_text(f"card stolen {number}")
+    # Why one path: what is decided for others names it, too. It is read here only.
+    rules = folder / "rules.yaml"
+    rules.write_text(RULES.replace("redeliveries: 9", f"redeliveries: {number}"))
     queries = make_queries(
         health,
         open_schedule=lambda: opened(SqliteStore(path, clock=clock)),
         clock=clock,
-        policies=policies_of_file(folder / "rules.yaml"),
-        reports=folder / "reports",
+        policies=policies_of_file(rules),
+        reports=reports,
         audit=audit,
         sidecar_status=lambda: sidecar_status(health, metrics),
         lateness=lambda: [(1.0, number), (None, 0)],
