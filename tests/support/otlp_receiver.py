@@ -43,6 +43,7 @@ class OtlpReceiver(ThreadingHTTPServer):
         self.spans: list[Span] = []
         self.logs: list[LogRecord] = []
         self.metrics: list[Metric] = []
+        self.scopes: dict[str, str] = {}
         self.resource: dict[str, Any] = {}
         self.headers: list[Mapping[str, str]] = []
 
@@ -57,7 +58,10 @@ class OtlpReceiver(ThreadingHTTPServer):
                 self.spans += [span for scope in traces.scope_spans for span in scope.spans]
         elif path == "/v1/logs":
             for logs in ExportLogsServiceRequest.FromString(body).resource_logs:
-                self.logs += [one for scope in logs.scope_logs for one in scope.log_records]
+                for scope in logs.scope_logs:
+                    self.logs += scope.log_records
+                    bodies = [one.body.string_value for one in scope.log_records]
+                    self.scopes |= dict.fromkeys(bodies, scope.scope.name)
         else:
             assert path == "/v1/metrics", path
             for metrics in ExportMetricsServiceRequest.FromString(body).resource_metrics:

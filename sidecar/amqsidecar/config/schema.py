@@ -49,7 +49,7 @@ class Config(Section):
     )
     http: HttpOptions = section(HttpOptions, "Metrics, health, console and API.")
     log: LogOptions = section(LogOptions, "The log on standard error.")
-    otel: OtelOptions = section(OtelOptions, "Spans of attempts by OTLP.")
+    otel: OtelOptions = section(OtelOptions, "Traces, metrics and logs by OTLP.")
     discovery: DiscoveryOptions = section(DiscoveryOptions, "Finding dead-letter queues.")
     observe: ObserveOptions = section(ObserveOptions, "Looking at what lies in dead-letter queues.")
     outcomes: OutcomesOptions = section(OutcomesOptions, "Outcomes of re-sends.")

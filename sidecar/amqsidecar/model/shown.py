@@ -20,6 +20,8 @@ def shown(text: str) -> str:
         >>> shown("pay\u202eexe.\x1b[31m")
         'pay‹U+202E›exe.‹U+001B›[31m'
     """
+    if text.isascii() and text.isprintable():
+        return text
     return UNSEEN.sub(lambda found: f"‹U+{ord(found[0]):04X}›", text)
 
 

@@ -1,1 +1,1 @@
-"""Attempts as spans, to a receiver of OTLP."""
+"""Traces, metrics and logs, to a receiver of OTLP."""

@@ -1,33 +1,34 @@
 """Sends to a receiver of OTLP, in a thread that no cycle waits for."""
 
+import os
 import socket
+import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from enum import Enum
 from threading import Lock
 from typing import Final
 
-import structlog
+from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.environment_variables import OTEL_METRIC_EXPORT_INTERVAL
+from opentelemetry.sdk.metrics.export import MetricsData, ResourceMetrics, ScopeMetrics
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.sdk.trace.export import SpanExportResult
-from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-from opentelemetry.trace import Link, SpanContext, SpanKind, TraceFlags
 
 from amqsidecar import __version__
 from amqsidecar.clock import Clock
 from amqsidecar.engine.cycle_events import CycleStats
-from amqsidecar.errors import SidecarError
 from amqsidecar.model.event import AnyEvent, Received
-from amqsidecar.model.trace_context import (
-    TraceContext,
-    is_sampled,
-    own_context,
-    parse_traceparent,
-    sampling_limit,
-)
-from amqsidecar.otlp.attempts import AttemptSpan, attempts_of, is_attempt
+from amqsidecar.model.trace_context import is_sampled, sampling_limit
+from amqsidecar.otlp.attempts import attempts_of, is_attempt
+from amqsidecar.otlp.lines import Lines
+from amqsidecar.otlp.points import metrics_of
+from amqsidecar.otlp.signals import Signal
+from amqsidecar.otlp.spans import Spans
 from amqsidecar.runtime.worker import KeptSchedule, Worker
 from amqsidecar.schedule import OpenSchedule
 from amqsidecar.telemetry.metrics import Exemplar, Metrics
@@ -36,21 +37,13 @@ QUEUE_MAX: Final = 20_000
 """Maximum events that wait for the receiver; more are dropped."""
 
 BATCH: Final = 1_000
-"""Events from which one request is made, about."""
-
-PRODUCERS_MAX: Final = 10_000
-"""Messages whose producer is remembered; others are looked up in the history."""
-
-TRACES: Final = "traces"
-"""The signal, as the metric names it."""
+"""Events or lines from which one request is made, about."""
 
 PAUSE_S: Final = 2.0
 STOP_S: Final = 2.0
 """Maximum time a stop waits for what is left to be sent."""
 
-_MS: Final = 1_000_000
-
-log = structlog.get_logger("amqsidecar.otlp")
+_THREAD: Final = "otlp"
 
 
 class _Cycle:
@@ -99,19 +92,20 @@ class _WaitingCycles:
 
 
 class OtlpSender:
-    """Sends what it hears of, while its worker runs.
+    """Sends what it hears of, while it runs.
 
     The SDK repeats a request, with growing pauses, for `OTEL_EXPORTER_OTLP_TIMEOUT`; what the
     receiver has not taken by then is dropped and counted, as is what finds the queue full. What
     waits when the process dies is lost.
 
     Attributes:
-        worker: runs the thread while its block runs.
+        worker: runs the thread.
     """
 
     def __init__(
         self,
         endpoint: str,
+        signals: Sequence[Signal],
         traced_share: float,
         clock: Clock,
         metrics: Metrics,
@@ -121,26 +115,43 @@ class OtlpSender:
 
         Args:
             endpoint: base URL of the receiver.
+            signals: what it gets.
             traced_share: of messages, from 0 to 1.
             clock: of the events.
-            metrics: count what is dropped, and get exemplars.
+            metrics: are sent, count what is dropped, and get exemplars.
             open_schedule: has the producers of messages that died before the start; None = there
                 is no history.
         """
         self._clock = clock
         self._metrics = metrics
-        metrics.dropped_by_otlp(TRACES, 0)
+        self._signals = signals
+        for signal in signals:
+            metrics.dropped_by_otlp(signal, 0)
         self._limit = sampling_limit(traced_share)
         self._cycles = _WaitingCycles()
-        self._producers: dict[str, str] = {}
         self._schedule = None if open_schedule is None else KeptSchedule(open_schedule)
-        self._ids = RandomIdGenerator()
-        self._scope = InstrumentationScope("amqsidecar", __version__)
         self._resource = resource()
+        self._scope = InstrumentationScope("amqsidecar", __version__)
+        self._spans = Spans(self._resource, self._scope, self._schedule)
+        self._lines = Lines(self._resource, metrics, _THREAD)
         base = endpoint.rstrip("/")
-        self._spans = OTLPSpanExporter(f"{base}/v1/traces")
-        self.worker = Worker("otlp", self._step, first_pause_s=PAUSE_S, release=self._release)
+        self._traces_to = OTLPSpanExporter(f"{base}/v1/traces")
+        self._metrics_to = OTLPMetricExporter(f"{base}/v1/metrics")
+        self._logs_to = OTLPLogExporter(f"{base}/v1/logs")
+        self._began_ns = time.time_ns()
+        self._every_s = int(os.environ.get(OTEL_METRIC_EXPORT_INTERVAL) or 60_000) / 1000
+        self._metrics_at_s = clock.monotonic_s() + self._every_s
+        self.worker = Worker(_THREAD, self._step, first_pause_s=PAUSE_S, release=self._release)
         self.worker.stop_s = STOP_S
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Send while the block runs, and at its end what is left."""
+        with ExitStack() as stack:
+            stack.enter_context(self.worker)
+            if Signal.LOGS in self._signals:
+                stack.enter_context(self._lines.listening())
+            yield
 
     def observe(self, events: Sequence[AnyEvent], stats: CycleStats | None) -> None:
         """Take note of events that became true; never waits."""
@@ -156,37 +167,50 @@ class OtlpSender:
             return
         cycle = _Cycle(kept, self._clock.now_ms(), None if stats is None else stats.duration_s)
         if not self._cycles.add(cycle):
-            self._metrics.dropped_by_otlp(TRACES, sum(map(is_attempt, kept)))
+            self._metrics.dropped_by_otlp(Signal.TRACES, sum(map(is_attempt, kept)))
 
     def _step(self) -> float:
         spans = [span for cycle in self._cycles.take() for span in self._spans_of(cycle)]
-        if spans:
-            self._send(spans)
-        return 0.0 if self._cycles.has_any else PAUSE_S
+        self._send(Signal.TRACES, len(spans), lambda: self._traces_to.export(spans))
+        lines = [self._lines.waiting.popleft() for _ in range(min(BATCH, len(self._lines.waiting)))]
+        self._send(Signal.LOGS, len(lines), lambda: self._logs_to.export(lines))
+        now_s = self._clock.monotonic_s()
+        if Signal.METRICS in self._signals and now_s >= self._metrics_at_s:
+            self._metrics_at_s = now_s + self._every_s
+            self._send_metrics()
+        return 0.0 if self._cycles.has_any or self._lines.waiting else PAUSE_S
 
-    def _send(self, spans: Sequence[ReadableSpan]) -> None:
-        dropped = len(spans)
+    def _send_metrics(self) -> None:
+        found = [*metrics_of(self._metrics.collect(), self._began_ns, time.time_ns())]
+        scoped = ScopeMetrics(self._scope, found, "")
+        data = MetricsData([ResourceMetrics(self._resource, [scoped], "")])
+        points = sum(len(one.data.data_points) for one in found)
+        self._send(Signal.METRICS, points, lambda: self._metrics_to.export(data))
+
+    def _send(self, signal: Signal, count: int, export: Callable[[], Enum]) -> None:
+        if not count:
+            return
+        dropped = count
         try:
-            if self._spans.export(spans) is SpanExportResult.SUCCESS:
+            if export().name == "SUCCESS":
                 dropped = 0
         finally:
-            self._metrics.dropped_by_otlp(TRACES, dropped)
+            self._metrics.dropped_by_otlp(signal, dropped)
 
     def _release(self) -> None:
         if self._schedule is not None:
             self._schedule.close()
         if self.worker.stop.is_set():
+            self._metrics_at_s = 0.0
             while self._step() == 0.0:
                 pass
 
-    def _spans_of(self, cycle: _Cycle) -> list[ReadableSpan]:
+    def _spans_of(self, cycle: _Cycle) -> Iterator[ReadableSpan]:
         for event in cycle.events:
             if isinstance(event, Received):
-                self._remember(event.redelivery_id, event.traceparent)
-        found = []
+                self._spans.remember(event.redelivery_id, event.traceparent)
         for attempt in attempts_of(cycle.events):
-            span = self._span(attempt, cycle.end_ms)
-            found.append(span)
+            span = self._spans.make(attempt, cycle.end_ms)
             for metric, value in (
                 ("amqsidecar_lateness_seconds", attempt.lateness_s),
                 ("amqsidecar_cycle_duration_seconds", cycle.duration_s),
@@ -194,66 +218,7 @@ class OtlpSender:
                 if value is not None:
                     ids = f"{span.context.trace_id:032x}", f"{span.context.span_id:016x}"
                     self._metrics.set_exemplar(metric, Exemplar(*ids, value, cycle.end_ms / 1000))
-        return found
-
-    def _span(self, attempt: AttemptSpan, end_ms: int) -> ReadableSpan:
-        own = own_context(attempt.redelivery_id)
-        first = _span_context(own, is_remote=False)
-        at = first
-        if not attempt.is_first:
-            at = SpanContext(
-                first.trace_id, self._ids.generate_span_id(), is_remote=False, trace_flags=_SAMPLED
-            )
-        producer = parse_traceparent(attempt.producer or self._producer(attempt.redelivery_id))
-        return ReadableSpan(
-            f"{attempt.operation} {attempt.destination}",
-            context=at,
-            parent=None if attempt.is_first else first,
-            resource=self._resource,
-            attributes={
-                "messaging.system": "activemq",
-                "messaging.operation.name": attempt.operation,
-                "messaging.operation.type": attempt.operation,
-                "messaging.destination.name": attempt.destination,
-                **attempt.attributes,
-            },
-            links=() if producer is None else (Link(_span_context(producer, is_remote=True)),),
-            kind=SpanKind.CLIENT,
-            start_time=attempt.start_ms * _MS,
-            end_time=max(attempt.start_ms, end_ms) * _MS,
-            instrumentation_scope=self._scope,
-        )
-
-    def _remember(self, redelivery_id: str, producer: str) -> None:
-        producers = self._producers
-        if redelivery_id not in producers and len(producers) >= PRODUCERS_MAX:
-            del producers[next(iter(producers))]
-        producers[redelivery_id] = producer
-
-    def _producer(self, redelivery_id: str) -> str:
-        """Return the `traceparent` that the latest death of a message had; "" = none."""
-        if redelivery_id not in self._producers and self._schedule is not None:
-            try:
-                with self._schedule.open() as schedule:
-                    history = schedule.history(redelivery_id)
-            except SidecarError as failed:
-                log.warning("producer_unknown", reason=str(failed))
-                return ""
-            deaths = [event for event in history if isinstance(event, Received)]
-            self._remember(redelivery_id, deaths[-1].traceparent if deaths else "")
-        return self._producers.get(redelivery_id, "")
-
-
-_SAMPLED: Final = TraceFlags(TraceFlags.SAMPLED)
-
-
-def _span_context(context: TraceContext, *, is_remote: bool) -> SpanContext:
-    return SpanContext(
-        int(context.trace_id, 16),
-        int(context.span_id, 16),
-        is_remote=is_remote,
-        trace_flags=_SAMPLED if context.is_sampled else TraceFlags(TraceFlags.DEFAULT),
-    )
+            yield span
 
 
 def resource() -> Resource:

@@ -26,7 +26,8 @@ from amqsidecar.private_files import open_private
 STDOUT: Final = "stdout"
 STDERR: Final = "stderr"
 
-_logger: Final = logging.getLogger("amqsidecar.audit")
+logger: Final = logging.getLogger("amqsidecar.audit")
+"""Its messages are the lines."""
 _log: Final = logging.getLogger("amqsidecar.log")
 
 
@@ -154,12 +155,12 @@ def open_audit(target: str, *, is_needed: bool = True, keep_days: int = 0) -> No
     except OSError as error:
         what = f"{target} can't be written to: {error.strerror or error}"
         raise ConfigError([Problem("log.audit", what)]) from error
-    for old in _logger.handlers[:]:
-        _logger.removeHandler(old)
+    for old in logger.handlers[:]:
+        logger.removeHandler(old)
         old.close()
-    _logger.addHandler(handler)
-    _logger.setLevel(logging.INFO)
-    _logger.propagate = False
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
 
 
 def enter(actor: Actor) -> None:
@@ -216,7 +217,7 @@ def write(
     }
     given = {name: value for name, value in line.items() if value not in (None, "")}
     # Why ASCII: names and reasons may hold what moves a terminal.
-    _logger.info("%s", json.dumps(msgspec.to_builtins(given)))
+    logger.info("%s", json.dumps(msgspec.to_builtins(given)))
 
 
 def _is_ip(text: str) -> bool:

@@ -62,28 +62,12 @@ def configure_logs(level: str, line_format: str, stream: TextIO | None = None) -
         stream: None = standard error.
     """
     target = sys.stderr if stream is None else stream
-    shared: list[structlog.typing.Processor] = [
-        structlog.stdlib.add_log_level,
-        structlog.stdlib.add_logger_name,
-        structlog.stdlib.ExtraAdder(),
-        structlog.processors.TimeStamper(fmt="iso", utc=True, key="at"),
-        structlog.processors.format_exc_info,
-        without_logins,
-        _in_order,
-    ]
-    renderers: list[structlog.typing.Processor] = (
-        [structlog.processors.JSONRenderer(default=str)]
-        if line_format == "json"
-        else [
-            _visible,
-            structlog.dev.ConsoleRenderer(colors=target.isatty(), timestamp_key="at"),
-        ]
-    )
     handler = logging.StreamHandler(target)
     handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=shared,
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *renderers],
+        json_formatter()
+        if line_format == "json"
+        else _formatter(
+            _visible, structlog.dev.ConsoleRenderer(colors=target.isatty(), timestamp_key="at")
         )
     )
     root = logging.getLogger()
@@ -96,12 +80,24 @@ def configure_logs(level: str, line_format: str, stream: TextIO | None = None) -
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
-            *shared,
+            *_SHARED,
             structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
         ],
         logger_factory=structlog.stdlib.LoggerFactory(),
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=False,
+    )
+
+
+def json_formatter() -> logging.Formatter:
+    """Return what writes any record, of ours or of a library, as a line of JSON."""
+    return _formatter(structlog.processors.JSONRenderer(default=str))
+
+
+def _formatter(*renderers: structlog.typing.Processor) -> logging.Formatter:
+    return structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=_SHARED,
+        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *renderers],
     )
 
 
@@ -129,6 +125,17 @@ def _in_order(_logger: object, _method: str, fields: Fields) -> Fields:
         name: fields.pop(name) for name in ("at", "level", "logger", "event") if name in fields
     }
     return {**first, **fields}
+
+
+_SHARED: Final[Sequence[structlog.typing.Processor]] = (
+    structlog.stdlib.add_log_level,
+    structlog.stdlib.add_logger_name,
+    structlog.stdlib.ExtraAdder(),
+    structlog.processors.TimeStamper(fmt="iso", utc=True, key="at"),
+    structlog.processors.format_exc_info,
+    without_logins,
+    _in_order,
+)
 
 
 class LogEvents:

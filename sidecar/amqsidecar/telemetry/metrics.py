@@ -7,7 +7,7 @@ scrapes: a batch of events costs one pass and one lock, whatever its size.
 import platform
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate
 from threading import Lock
@@ -414,6 +414,10 @@ class Metrics:
             values = self._values[name]
             for labels in [one for one in values if one[0] in idle]:
                 del values[labels]
+
+    def collect(self) -> Iterable[Metric]:
+        """Return what a scrape returns, with the metrics of the process."""
+        return self._registry.collect()
 
     def families(self) -> Iterator[Metric]:
         """Yield the table with its values, as the metrics library wants it."""

@@ -176,9 +176,14 @@ class ProcessParts:
         from amqsidecar.otlp.sender import OtlpSender  # noqa: PLC0415 - an extra, which is there
 
         self._sender = OtlpSender(
-            options.endpoint, options.traced_share, self.clock, self.metrics, open_schedule
+            options.endpoint,
+            options.signals,
+            options.traced_share,
+            self.clock,
+            self.metrics,
+            open_schedule,
         )
-        with self._sender.worker:
+        with self._sender.running():
             yield
 
     @contextmanager

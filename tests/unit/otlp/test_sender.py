@@ -1,10 +1,15 @@
 """The sender never waits, counts what it drops, and shows nothing that acts on a screen."""
 
+import io
+import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
+import structlog
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, SeverityNumber
+from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, Metric
 from opentelemetry.sdk.trace.export import SpanExportResult
 
 from amqsidecar.engine.cycle_events import CycleStats
@@ -19,9 +24,13 @@ from amqsidecar.model.event import (
     Returned,
     Scheduled,
 )
+from amqsidecar.otlp import lines as lines_module
 from amqsidecar.otlp import sender as module
 from amqsidecar.otlp.attempts import attempts_of
 from amqsidecar.otlp.sender import OtlpSender
+from amqsidecar.otlp.signals import Signal
+from amqsidecar.telemetry import audit
+from amqsidecar.telemetry.logs import configure_logs
 from amqsidecar.telemetry.metrics import Metrics
 from support.otlp_receiver import Behaviour, OtlpReceiver, attributes_of, otlp_receiver
 from support.virtual_clock import VirtualClock
@@ -53,9 +62,12 @@ def resent(number: int, redelivery_id: str = "") -> Resent:
 
 
 class Site:
-    def __init__(self, receiver: OtlpReceiver, share: float = 1.0) -> None:
+    def __init__(self, receiver: OtlpReceiver, share: float = 1.0, *signals: Signal) -> None:
         self.metrics = Metrics()
-        self.sender = OtlpSender(receiver.url, share, VirtualClock(), self.metrics, self._open)
+        self.clock = VirtualClock()
+        self.sender = OtlpSender(
+            receiver.url, signals or (Signal.TRACES,), share, self.clock, self.metrics, self._open
+        )
         self.asked = 0
 
     def _open(self) -> Any:
@@ -65,8 +77,8 @@ class Site:
     def observe(self, *events: AnyEvent) -> None:
         self.sender.observe(events, CycleStats(1, 1, 0.25))
 
-    def dropped(self) -> float:
-        return self.metrics.value("amqsidecar_otlp_dropped_total", "traces")
+    def dropped(self, signal: str = "traces") -> float:
+        return self.metrics.value("amqsidecar_otlp_dropped_total", signal)
 
 
 def test_a_hanging_receiver_holds_up_no_caller_and_each_span_is_counted(
@@ -200,10 +212,137 @@ def test_a_fault_of_ours_is_counted_and_the_next_batch_goes(
             raise ValueError("a fault")
 
         with monkeypatch.context() as patched, site.sender.worker:
-            patched.setattr(site.sender._spans, "export", export)
+            patched.setattr(site.sender._traces_to, "export", export)
             site.observe(died(1))
             eventually(broken.is_set, what="it failed")
             patched.undo()
             site.observe(died(2))
             eventually(lambda: receiver.spans, what="the next one is sent")
         assert (len(receiver.spans), site.dropped()) == (1, 1)
+
+
+def test_metrics_are_those_of_a_scrape_by_their_names() -> None:
+    with otlp_receiver() as receiver:
+        site = Site(receiver, 1.0, Signal.METRICS, Signal.TRACES)
+        with site.sender.running():
+            events = [died(1), resent(1)]
+            site.metrics.observe(events)
+            site.metrics.cycle_finished(0.25, 2)
+            site.observe(*events)
+            eventually(lambda: receiver.spans, what="the exemplars are set")
+        scraped = site.metrics.render(OPENMETRICS)[0].decode()
+    found: dict[str, Metric] = {one.name: one for one in receiver.metrics}
+    for name, metric in found.items():
+        assert f"\n{name}" in scraped, name
+        for point in (*metric.sum.data_points, *metric.gauge.data_points):
+            labels = ",".join(
+                f'{key}="{value}"' for key, value in sorted(attributes_of(point.attributes).items())
+            )
+            series = f"\n{name}{{{labels}}} " if labels else f"\n{name} "
+            assert series in scraped, series
+    received = found["amqsidecar_dead_letters_received_total"].sum
+    assert received.is_monotonic
+    assert received.aggregation_temporality == (
+        AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
+    )
+    [point] = received.data_points
+    assert (point.as_double, attributes_of(point.attributes)) == (
+        1.0,
+        {"destination": "queue://orders"},
+    )
+    assert 0 < point.start_time_unix_nano <= point.time_unix_nano
+    assert found["process_resident_memory_bytes"].gauge.data_points[0].as_double > 0
+    [late] = found["amqsidecar_lateness_seconds"].histogram.data_points
+    assert (late.count, late.sum) == (1, 0.03)
+    assert len(late.bucket_counts) == len(late.explicit_bounds) + 1
+    bucket = [*late.bucket_counts].index(1)
+    assert late.explicit_bounds[bucket - 1] < 0.03 <= late.explicit_bounds[bucket]
+    assert not late.HasField("min")
+    [exemplar] = late.exemplars
+    sent = next(one for one in receiver.spans if one.name == "send orders")
+    assert (exemplar.trace_id, exemplar.span_id) == (sent.trace_id, sent.span_id)
+
+
+@pytest.fixture
+def logs() -> Iterator[io.StringIO]:
+    stream = io.StringIO()
+    before = logging.getLogger().handlers[:]
+    configure_logs("info", "console", stream)
+    yield stream
+    logging.getLogger().handlers[:] = before
+
+
+def by_body(records: Sequence[LogRecord]) -> dict[str, LogRecord]:
+    return {one.body.string_value: one for one in records}
+
+
+def test_lines_of_log_and_audit_are_records_without_log_ins(logs: io.StringIO) -> None:
+    log = structlog.get_logger("amqsidecar.some")
+    with otlp_receiver() as receiver:
+        site = Site(receiver, 1.0, Signal.LOGS)
+        with site.sender.running():
+            log.warning("link_lost", url="amqp://ann:geheim@host:1", retry_in_s=4, why="\x1b[31m")
+            log.debug("below the level")
+            logging.getLogger("a.library").error("it broke: %s", "http://bob:geheim@host")
+            actor = audit.Actor(name="ann", way="token", address="10.1.2.3")
+            audit.write("retry", by=actor, reason="\u202eagain", selection={"a": ["\ud800"]})
+            audit.write("log-in", audit.ActKind.LOG_IN, by=actor, is_success=False)
+        log.warning("after the end")
+    found = by_body(receiver.logs)
+    assert [*found] == [
+        "link_lost",
+        "it broke: http://host",
+        "ann (token): retry",
+        "ann (token): log-in",
+    ]
+    lost = found["link_lost"]
+    assert (lost.severity_text, lost.severity_number) == (
+        "warning",
+        SeverityNumber.SEVERITY_NUMBER_WARN,
+    )
+    assert attributes_of(lost.attributes) == {
+        "url": "amqp://host:1",
+        "retry_in_s": 4,
+        "why": "‹U+001B›[31m",
+    }
+    assert receiver.scopes["link_lost"] == "amqsidecar.some"
+    retried = attributes_of(found["ann (token): retry"].attributes)
+    assert retried["event.dataset"] == "amqsidecar.audit"
+    assert (retried["user.name"], retried["source.ip"]) == ("ann", "10.1.2.3")
+    assert retried["event.reason"] == "‹U+202E›again"
+    assert "‹U+D800›" in str(found["ann (token): retry"])
+    assert found["ann (token): log-in"].severity_number == SeverityNumber.SEVERITY_NUMBER_WARN
+    assert "geheim" not in str(receiver.logs)
+    assert site.dropped("logs") == 0
+
+
+def test_too_many_lines_are_counted_and_hold_nobody_up(
+    logs: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lines_module, "LINES_MAX", 5)
+    log = structlog.get_logger("amqsidecar.some")
+    with otlp_receiver() as receiver:
+        receiver.behaviour = Behaviour.HANG
+        site = Site(receiver, 1.0, Signal.LOGS)
+        with site.sender.running():
+            log.info("first")
+            eventually(lambda: receiver.requests, what="a request hangs")
+            for number in range(12):
+                log.info("one_more", number=number)
+            assert site.dropped("logs") == 7
+            receiver.behaviour = Behaviour.TAKE
+            receiver.released.set()
+            eventually(lambda: len(receiver.logs) + site.dropped("logs") == 13, what="all counted")
+    assert logs.getvalue().count("one_more") == 12
+
+
+def test_its_own_lines_about_a_receiver_that_refuses_are_not_sent(logs: io.StringIO) -> None:
+    with otlp_receiver() as receiver:
+        receiver.behaviour = Behaviour.REFUSE
+        site = Site(receiver, 1.0, Signal.LOGS)
+        with site.sender.running():
+            structlog.get_logger("amqsidecar.some").info("one")
+            eventually(lambda: site.dropped("logs") == 1, what="it is refused")
+            assert not site.sender._lines.waiting
+        assert receiver.requests == 1
+    assert "otlp" in logs.getvalue()

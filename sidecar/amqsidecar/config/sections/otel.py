@@ -1,20 +1,28 @@
-"""Options `otel.*`: spans of attempts by OTLP."""
+"""Options `otel.*`: traces, metrics and logs by OTLP."""
 
 from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
-from amqsidecar.config.option import Section, option
+from amqsidecar.config.option import Section, as_texts, option
 from amqsidecar.config.web_url import web_url
+from amqsidecar.otlp.signals import Signal
 
 
 class OtelOptions(Section):
-    """Spans of attempts by OTLP."""
+    """Traces, metrics and logs by OTLP."""
 
     endpoint: Annotated[str, BeforeValidator(web_url("http://collector:4318"))] = option(
         "",
         "Base URL of a receiver of OTLP over HTTP, such as `http://collector:4318` (`traces.md`); "
         'empty = none. Needs `pip install "amqsidecar[otel]"`.',
+    )
+    signals: Annotated[
+        tuple[Signal, ...], BeforeValidator(as_texts, json_schema_input_type=str | list[Signal])
+    ] = option(
+        tuple(Signal),
+        "What it gets: `traces` = a span for each attempt, `metrics` = those of `/metrics`, "
+        "`logs` = the lines of log and audit.",
     )
     sampling: Annotated[float, Field(strict=True, ge=0, le=1)] = option(
         0.01,
@@ -25,4 +33,4 @@ class OtelOptions(Section):
     @property
     def traced_share(self) -> float:
         """The share of messages that are traced; 0 where no spans are sent."""
-        return self.sampling if self.endpoint else 0.0
+        return self.sampling if self.endpoint and Signal.TRACES in self.signals else 0.0

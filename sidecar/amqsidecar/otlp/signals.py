@@ -1,0 +1,11 @@
+"""What is sent by OTLP."""
+
+from enum import StrEnum
+
+
+class Signal(StrEnum):
+    """A kind of telemetry, by its name in paths of OTLP."""
+
+    TRACES = "traces"
+    METRICS = "metrics"
+    LOGS = "logs"
