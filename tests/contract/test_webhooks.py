@@ -9,19 +9,23 @@ import msgspec
 import pytest
 
 from amqsidecar.engine.crash_points import no_crash
+from amqsidecar.http.rights import Right, rights_of
+from amqsidecar.http.seen_schedule import seen_schedule
 from amqsidecar.model import row_changes
+from amqsidecar.model.cause import group_number
 from amqsidecar.model.event import AnyEvent, Received, Resent, Returned
 from amqsidecar.model.foreign_token import ForeignToken
 from amqsidecar.model.group_note import GroupNote
 from amqsidecar.model.operation import Action, Operation, OperationState, Selection
-from amqsidecar.model.schedule import RowFilter, RowState
+from amqsidecar.model.schedule import RowFilter, RowState, Tally
+from amqsidecar.operations.markers import set_marker
 from amqsidecar.telemetry.health import LinkPart, Readiness
 from amqsidecar.telemetry.metrics import Metrics
-from amqsidecar.web_client import permits
+from amqsidecar.web_client import Client, permits
 from amqsidecar.webhooks import reporting
-from amqsidecar.webhooks.matters import WantedMatters
-from amqsidecar.webhooks.outbox import PREFIX, Kind, NoticePace, Phase, read_outbox
-from amqsidecar.webhooks.reporting import Reporting, WebhookSubscription, request_test
+from amqsidecar.webhooks.matters import LOOK_S, Matters
+from amqsidecar.webhooks.outbox import PREFIX, Kind, Phase, WantedMatters, read_outbox
+from amqsidecar.webhooks.reporting import Reporting, request_test
 from amqsidecar.webhooks.sending import Address
 from contract.conftest import MakeStore, OwnStore
 from support.stores.rows import taken_row, took
@@ -54,31 +58,37 @@ class Site:
         self.readiness = Readiness(link=LinkPart(up=True, reason=""))
         self.metrics = Metrics()
 
-    def reporter(
-        self, runner: str = "one", *, is_shared: bool = False, dies_at: str = "", **wanted: Any
-    ) -> Reporting:
+    def reporter(self, runner: str = "", *, dies_at: str = "", **wanted: Any) -> Reporting:
         def crash_point(name: str) -> None:
             if name == dies_at:
                 raise Killed
 
+        about = msgspec.structs.replace(
+            WantedMatters(kinds=ALL_KINDS, gather_ms=10_000, update_ms=900_000), **wanted
+        )
         return Reporting(
-            WebhookSubscription(
-                name="ops",
-                wanted=WantedMatters(**({"kinds": ALL_KINDS} | wanted)),
-                address=Address(
-                    url=lambda: self.receiver.url,
-                    secrets=list,
-                    tls=lambda: ssl.create_default_context(cafile=self.receiver.pki.ca_file),
+            "ops",
+            about,
+            Address(
+                url=lambda: self.receiver.url,
+                secrets=list,
+                console="https://c.example/x/",
+                client=lambda: Client(
+                    ssl.create_default_context(cafile=self.receiver.pki.ca_file),
+                    10.0,
+                    65_536,
                     permits=permits([ip_network("127.0.0.0/8")]),
                 ),
-                pace=NoticePace(gather_ms=10_000, update_ms=900_000),
+            ),
+            Matters(
+                about.oldest_ms,
+                self.clock,
+                lambda destination: "payers" if destination == "queue://pay" else "",
+                lambda: self.readiness,
             ),
             open_schedule=self.open_store,
             clock=self.clock,
             runner=runner,
-            is_shared=is_shared,
-            owner_of=lambda destination: "payers" if destination == "queue://pay" else "",
-            readiness=lambda: self.readiness,
             metrics=self.metrics,
             crash_point=crash_point if dies_at else no_crash,
         )
@@ -133,7 +143,7 @@ def site(open_store: MakeStore, running: Receiver) -> Site:
 
 def test_ten_thousand_deaths_of_one_cause_are_one_notice_and_then_an_update(site: Site) -> None:
     reporter = site.reporter()
-    reporter.look()
+    site.look(reporter, seconds=2)
     for part in range(4):
         site.die(DEATHS // 4)
         site.look(reporter, seconds=6 if part < 2 else 300)
@@ -180,7 +190,7 @@ def test_deaths_while_no_process_lived_are_reported(site: Site) -> None:
 
 
 def test_several_processes_send_once_and_another_takes_over(site: Site) -> None:
-    first, second = (site.reporter(name, is_shared=True) for name in ("first", "second"))
+    first, second = (site.reporter(name) for name in ("first", "second"))
     site.look(first, second)
     for number in range(5):
         site.die(1, destination=f"queue://{number}")
@@ -197,29 +207,28 @@ def test_several_processes_send_once_and_another_takes_over(site: Site) -> None:
     assert len(site.said()) == 7
 
 
-def test_who_ends_leaves_the_outbox_at_once(site: Site) -> None:
-    first, second = (site.reporter(name, is_shared=True) for name in ("first", "second"))
-    site.look(first, second, seconds=4)
-    first.close()
-    site.die(1)
-    site.look(second, seconds=14)
-    assert site.said() == [(Phase.BEGUN, "queue://a", 1)]
-
-
 def test_a_stale_process_overwrites_nothing(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     reporter = site.reporter()
     reporter.look()
     site.die(1)
     site.look(reporter, seconds=10)
 
-    def stale(schedule: Any, outbox: Any) -> None:
-        assert request_test(schedule, "ops", "ann", site.clock.now_ms())
+    asked = []
+
+    def stale(schedule: Any, outbox: Any) -> bool:
+        asked.append(len(outbox.pending))
+        if len(asked) == 1:
+            assert request_test(schedule, "ops", "ann", site.clock.now_ms())
         outbox.dropped = 7
+        return True
 
     monkeypatch.setattr(reporter, "_collect", stale)
     reporter.look()
+    # It was asked anew, with the outbox as the other one left it.
+    assert asked == [0, 1]
     outbox = read_outbox(site.store.read_value(PREFIX + "ops"), 0)
-    assert [one.matter.kind for one in outbox.pending] == [Kind.TEST]
+    assert [one.matter.kind for one in outbox.log] == [Kind.TEST]
+    assert outbox.dropped == 7
 
 
 def test_a_receiver_that_fails_is_tried_again_and_then_gets_all(site: Site) -> None:
@@ -279,6 +288,8 @@ def test_operations_that_stop_or_wait_are_reported_once(site: Site) -> None:
     )
     site.look(reporter)
     titles = [one["data"]["title"] for one in site.receiver.events("operation")]
+    links = [one["data"]["link"] for one in site.receiver.events("operation")]
+    assert links == [f"https://c.example/x/operations/{one.id}" for one in (waiting, running)]
     assert titles == [
         f"Operation {waiting.id}, retry by ann, waits for a second person",
         f"Operation {running.id}, retry by ann, stopped by itself: 7 of 9 came back",
@@ -391,5 +402,78 @@ def test_a_test_is_sent_and_logged(site: Site) -> None:
         "console:ann tests this subscription"
     ]
     outbox = read_outbox(site.store.read_value(PREFIX + "ops"), 0)
-    assert [(one.problem, one.notice.attempts) for one in outbox.log] == [("", 1)]
-    assert reporting.SEND_S < reporting.LOOK_S
+    assert [(one.problem, one.attempts) for one in outbox.log] == [("", 1)]
+    assert reporting.SEND_S < LOOK_S
+
+
+def test_a_new_cause_names_the_marker_before_it(site: Site) -> None:
+    reporter = site.reporter()
+    reporter.look()
+    set_marker(site.store, "orders 4.2", "a", "ci", site.clock.now_ms())
+    site.clock.advance(14 * 60_000)
+    site.die(3)
+    site.die(1, destination="queue://b")
+    site.look(reporter)
+    events = site.receiver.events("new_cause")
+    assert {one["data"]["destination"]: one["data"]["text"] for one in events} == {
+        "queue://a": "3 deaths, new since orders 4.2 (14m ago)",
+        "queue://b": "1 death",
+    }
+
+
+def test_the_schedule_is_read_once_for_all_subscriptions(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = []
+    tallies = site.store.tallies
+
+    def count() -> list[Tally]:
+        counted.append(1)
+        return tallies()
+
+    monkeypatch.setattr(site.store, "tallies", count)
+    matters = site.reporter()._matters
+    for _ in range(3):
+        matters.look(site.store)
+    assert len(counted) == 1
+    site.die(1)
+    site.clock.advance(2_000)
+    matters.look(site.store)
+    assert len(counted) == 2
+
+
+def test_who_sees_one_destination_sees_nothing_of_the_others(site: Site) -> None:
+    reporter = site.reporter()
+    reporter.look()
+    site.receiver.answers = 503
+    for name in ("queue://a", "queue://b"):
+        site.die(1, destination=name)
+    site.look(reporter)
+    assert request_test(site.store, "ops", "ann", site.clock.now_ms())
+    rights = rights_of({"a": [Right.VIEW]})
+    body = seen_schedule(site.store, rights).read_value(PREFIX + "ops")
+    assert body
+    assert b"queue://a" in body
+    for hidden in (b"queue://b", b"ann", b"503"):
+        assert hidden not in body
+    found = read_outbox(body, 0)
+    assert [len(found.log), len(found.pending), len(found.known), found.dropped] == [1, 1, 0, 0]
+
+
+def test_links_open_the_page_of_the_matter(site: Site) -> None:
+    reporter = site.reporter(oldest_ms=1_000)
+    site.look(reporter, seconds=2)
+    site.die(1, destination="queue://orders")
+    site.add_rows(1, 1, RowState.EXHAUSTED)
+    lost = ForeignToken(instance="lost", sent_at_ms=None, is_held=False)
+    site.readiness = msgspec.structs.replace(site.readiness, other_schedules=(lost,))
+    site.look(reporter)
+    links = {one["data"]["kind"]: one["data"]["link"] for one in site.receiver.events()}
+    number = group_number(site.store.group_key, "queue://orders", GROUP)
+    group = f"/groups/one?destination=queue%3A%2F%2Forders&group=%23{number}"
+    assert links == {
+        "new_cause": f"https://c.example/x{group}",
+        "exhausted": f"https://c.example/x{group}",
+        "oldest": "https://c.example/x/groups?destination=queue%3A%2F%2Forders",
+        "stranded": "https://c.example/x/",
+    }

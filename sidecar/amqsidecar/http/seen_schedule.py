@@ -53,7 +53,12 @@ from amqsidecar.operations.explain import Explainer
 from amqsidecar.operations.preview import AskGate, OpenGate
 from amqsidecar.schedule import Schedule
 from amqsidecar.store import ENOUGH_ROOM, ReportProgress, Room, unwatched
-from amqsidecar.webhooks.outbox import PREFIX, seen_outbox
+from amqsidecar.webhooks.outbox import (
+    PREFIX,
+    Notice,
+    WebhookOutbox,
+    read_outbox,
+)
 
 DUE_MAX: Final = 5_000
 """Messages that are counted by due time; the others count as due later."""
@@ -340,7 +345,20 @@ class _SeenSchedule:
     def read_value(self, name: str) -> bytes | None:
         """See `Ledger`; of the outbox of a webhook what is about destinations that are seen."""
         body = self._store.read_value(name) if name.startswith(PREFIX) else None
-        return seen_outbox(body, self._sees) if body else None
+        if not body:
+            return None
+
+        def seen(notices: list[Notice]) -> list[Notice]:
+            # Why without: ids count the notices of all, and a problem may name the receiver.
+            return [
+                msgspec.structs.replace(one, id="", problem=one.problem and "see the sidecar's log")
+                for one in notices
+                if self._sees(one.matter.destination)
+            ]
+
+        outbox = read_outbox(body, 0)
+        log, pending = seen(outbox.log), seen(outbox.pending)
+        return msgspec.json.encode(WebhookOutbox(stream="", begun_ms=0, log=log, pending=pending))
 
     # Notes.
 

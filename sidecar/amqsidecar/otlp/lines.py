@@ -33,7 +33,7 @@ _SEVERITIES: Final = {
 }
 
 
-class Lines(logging.Handler):
+class OtlpLines(logging.Handler):
     """Keeps lines until they are sent; never waits.
 
     Attributes:

@@ -1,7 +1,7 @@
 """The metrics library's metrics to those of the SDK, by the names that a scrape has."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from opentelemetry.sdk.metrics import Exemplar
@@ -35,14 +35,12 @@ def metrics_of(families: Iterable[Family], start_ns: int, now_ns: int) -> Iterat
             name = family.name if family.type == "histogram" else sample.name
             names[name].append(sample)
         for name, samples in names.items():
-            times = {"start_time_unix_nano": start_ns, "time_unix_nano": now_ns}
             data: Histogram | Sum | Gauge
             if family.type == "histogram":
-                data = Histogram([_histogram(samples, times)], _SINCE_START)
+                data = Histogram([_histogram(samples, start_ns, now_ns)], _SINCE_START)
             else:
                 points = [
-                    NumberDataPoint(attributes=one.labels, value=one.value, **times)
-                    for one in samples
+                    NumberDataPoint(one.labels, start_ns, now_ns, one.value) for one in samples
                 ]
                 is_counter = family.type == "counter"
                 data = Sum(points, _SINCE_START, is_monotonic=True) if is_counter else Gauge(points)
@@ -50,7 +48,7 @@ def metrics_of(families: Iterable[Family], start_ns: int, now_ns: int) -> Iterat
             yield Metric(name, family.documentation, "", data)
 
 
-def _histogram(samples: Iterable[Sample], times: Mapping[str, Any]) -> HistogramDataPoint:
+def _histogram(samples: Iterable[Sample], start_ns: int, now_ns: int) -> HistogramDataPoint:
     bounds, counts, exemplars, total, before = [], [], [], 0.0, 0.0
     for one in samples:
         if one.name.endswith("_bucket"):
@@ -59,18 +57,21 @@ def _histogram(samples: Iterable[Sample], times: Mapping[str, Any]) -> Histogram
             before = one.value
             if one.exemplar is not None:
                 ids = {name: int(value, 16) for name, value in one.exemplar.labels.items()}
-                at_ns = round((one.exemplar.timestamp or 0) * _S)
+                at_ns = round(float(one.exemplar.timestamp or 0) * _S)
                 exemplars.append(Exemplar({}, one.exemplar.value, at_ns, **ids))
         elif one.name.endswith("_sum"):
             total = one.value
+    # Least and greatest value are not known, and the protocol needs none.
+    unknown: Any = None
     return HistogramDataPoint(
         attributes={},
+        start_time_unix_nano=start_ns,
+        time_unix_nano=now_ns,
         count=round(before),
         sum=total,
         bucket_counts=counts,
         explicit_bounds=bounds[:-1],
-        min=None,  # type: ignore[arg-type] - not known, and the protocol needs none
-        max=None,  # type: ignore[arg-type]
+        min=unknown,
+        max=unknown,
         exemplars=exemplars,
-        **times,
     )

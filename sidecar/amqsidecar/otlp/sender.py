@@ -25,7 +25,7 @@ from amqsidecar.engine.cycle_events import CycleStats
 from amqsidecar.model.event import AnyEvent, Received
 from amqsidecar.model.trace_context import is_sampled, sampling_limit
 from amqsidecar.otlp.attempts import attempts_of, is_attempt
-from amqsidecar.otlp.lines import Lines
+from amqsidecar.otlp.lines import OtlpLines
 from amqsidecar.otlp.points import metrics_of
 from amqsidecar.otlp.signals import Signal
 from amqsidecar.otlp.spans import Spans
@@ -133,7 +133,7 @@ class OtlpSender:
         self._resource = resource()
         self._scope = InstrumentationScope("amqsidecar", __version__)
         self._spans = Spans(self._resource, self._scope, self._schedule)
-        self._lines = Lines(self._resource, metrics, _THREAD)
+        self._lines = OtlpLines(self._resource, metrics, _THREAD)
         base = endpoint.rstrip("/")
         self._traces_to = OTLPSpanExporter(f"{base}/v1/traces")
         self._metrics_to = OTLPMetricExporter(f"{base}/v1/metrics")
@@ -230,4 +230,10 @@ def resource() -> Resource:
             "service.instance.id": socket.gethostname(),
         }
     )
-    return ours.merge(OTELResourceDetector().detect())
+    return _Resource(ours.merge(OTELResourceDetector().detect()).attributes)
+
+
+class _Resource(Resource):
+    """The one resource of this process; the SDK's hash writes it as JSON for each span."""
+
+    __hash__ = object.__hash__

@@ -1,185 +1,189 @@
 """Reads the matters of a schedule and its sidecar that subscriptions report."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from threading import Lock
 from typing import Final
+from urllib.parse import urlencode
 
 import msgspec
 
+from amqsidecar.clock import Clock
 from amqsidecar.engine.foreign_tokens import describe
 from amqsidecar.model.cause_groups import CauseGroups
 from amqsidecar.model.failure import GROUPS_MAX
 from amqsidecar.model.foreign_token import orphans
-from amqsidecar.model.group_note import GroupNote
-from amqsidecar.model.operation import Operation, OperationState, awaits_second
+from amqsidecar.model.operation import OperationState, awaits_second
 from amqsidecar.model.schedule import RowFilter, RowState
-from amqsidecar.operations.failures.former_groups import Place, read_failure_groups
-from amqsidecar.operations.failures.groups import DAY_MS
+from amqsidecar.operations.failures.former_groups import Place, read_cause_groups
+from amqsidecar.operations.failures.groups import DAY_MS, read_groups
+from amqsidecar.operations.markers import new_since
 from amqsidecar.operations.overview import RecoveryState, read_recoveries
 from amqsidecar.schedule import Schedule
 from amqsidecar.telemetry.health import Readiness
 from amqsidecar.webhooks.outbox import Kind, Matter
+
+LOOK_S: Final = 2.0
+IDLE_S: Final = 20.0
+"""Between looks where nothing happened."""
+SHARE: Final = 100
+"""Where much happens, one part in so many of the time is spent on looks."""
 
 _OPERATIONS: Final = 50
 _DESTINATIONS: Final = 500
 _LOST_S: Final = 120.0
 """An instance without a sign of life for so long is not taken over any moment."""
 
-OwnerOf = Callable[[str], str]
+
+class Matters:
+    """Looks for matters, once for all subscriptions of a process; any thread may ask."""
+
+    def __init__(
+        self,
+        oldest_ms: int,
+        clock: Clock,
+        owner_of: Callable[[str], str],
+        readiness: Callable[[], Readiness],
+    ) -> None:
+        """Know of nothing yet; an oldest message of less than `oldest_ms` is no matter."""
+        self._oldest_ms = oldest_ms
+        self._clock = clock
+        self._owner_of = owner_of
+        self._readiness = readiness
+        self._lock = Lock()
+        self._found: dict[Kind, Sequence[Matter]] = {}
+        self.known = CauseGroups()
+        self._tail = ""
+        self._soon_s = self._later_s = 0.0
+
+    def look(self, schedule: Schedule) -> Mapping[Kind, Sequence[Matter]]:
+        """Return the matters of each kind that was looked for.
+
+        Raises:
+            StoreError: the store can't be asked.
+        """
+        with self._lock:
+            now_s, tail = self._clock.monotonic_s(), schedule.tail()
+            if now_s >= self._later_s or (tail != self._tail and now_s >= self._soon_s):
+                self._read(schedule, self._clock.now_ms())
+                spent_s = self._clock.monotonic_s() - now_s
+                self._tail, self._soon_s = tail, now_s + max(LOOK_S, SHARE * spent_s)
+                self._later_s = max(self._soon_s, now_s + IDLE_S)
+            return dict(self._found)
+
+    def _read(self, schedule: Schedule, now_ms: int) -> None:
+        self.known = read_cause_groups(schedule)
+        found = {
+            **_read_groups(schedule, self.known, now_ms),
+            Kind.OPERATION: _read_operations(schedule),
+            Kind.NOT_RECOVERING: _read_recoveries(schedule, now_ms),
+            Kind.OLDEST: _read_oldest(schedule, now_ms - self._oldest_ms),
+        }
+        readiness = self._readiness()
+        # Why: without a link nobody has looked for tokens.
+        if readiness.link.up:
+            found[Kind.STRANDED] = _read_stranded(schedule, readiness, now_ms)
+        self._found |= {kind: [*map(self._completed, matters)] for kind, matters in found.items()}
+
+    def _completed(self, matter: Matter) -> Matter:
+        place = matter.destination
+        owner = matter.owner or (self._owner_of(place) if place else "")
+        path = matter.path or (_page("/groups", destination=place) if place else "/")
+        return msgspec.structs.replace(matter, owner=owner, path=path)
 
 
-class WantedMatters(msgspec.Struct, frozen=True, kw_only=True):
-    """What a subscription is about.
-
-    Attributes:
-        kinds: of matters.
-        is_about: whether a destination is meant; None = all are, and what has no destination is.
-        owners: empty = any.
-        oldest_ms: age of the oldest message of a destination from which on it is reported.
-    """
-
-    kinds: frozenset[Kind]
-    is_about: Callable[[str], bool] | None = None
-    owners: frozenset[str] = frozenset()
-    oldest_ms: int = DAY_MS
-
-    def wants(self, matter: Matter) -> bool:
-        """Whether it is about a matter."""
-        is_here = self.is_about is None or (
-            bool(matter.destination) and self.is_about(matter.destination)
-        )
-        return is_here and (not self.owners or matter.owner in self.owners)
+def _page(path: str, **pairs: str) -> str:
+    return f"{path}?{urlencode(pairs, errors='replace')}"
 
 
-def read_groups_of(
-    schedule: Schedule, known: CauseGroups, since_ms: int, now_ms: int, owner_of: OwnerOf
-) -> dict[Kind, list[Matter]]:
-    """Return new causes and exhausted messages; costs no scan of rows.
+def _read_groups(
+    schedule: Schedule, known: CauseGroups, now_ms: int
+) -> dict[Kind, Iterable[Matter]]:
+    """Return new causes and exhausted messages; costs no scan of rows."""
+    # Why first: what is exhausted by then has its group.
+    tallies = schedule.group_tallies()
+    groups = {
+        (one.destination, one.cause_group): one
+        for one in read_groups(schedule, now_ms, limit=GROUPS_MAX)
+    }
 
-    Args:
-        schedule: an open one.
-        known: by `read_cause_groups`.
-        since_ms: causes that began before are not new.
-        now_ms: the time.
-        owner_of: the team of a destination.
-    """
-    notes: dict[Place, GroupNote] = {}
-    for note in schedule.latest_notes(GROUPS_MAX):
-        place = note.destination, known.find(note.destination, note.cause_group)
-        if note.cause_group == place[1] or place not in notes:
-            notes[place] = note
-
-    def matter(kind: Kind, place: Place, count: int, since_ms: int, last_ms: int) -> Matter:
-        note = notes.get(place)
+    def matter(kind: Kind, head: str, place: Place, count: int) -> Matter:
+        one, text = groups.get(place), f"{head} at {place[0]}: {place[1]}"
+        if one is None:
+            return Matter(kind, *place, count=count, since_ms=now_ms, text=text)
         return Matter(
-            kind=kind,
-            destination=place[0],
-            cause_group=place[1],
+            kind,
+            *place,
             count=count,
-            since_ms=since_ms,
-            last_ms=last_ms,
-            owner=(note.owner if note else "") or owner_of(place[0]),
-            is_quiet=note is not None and note.snoozed_until_ms > now_ms,
+            since_ms=one.first_at_ms,
+            text=text,
+            path=_page("/groups/one", destination=place[0], group=f"#{one.number}"),
+            owner=one.note.owner if one.note else "",
+            is_quiet=one.is_snoozed(now_ms),
+            marker=new_since(one.new_since, now_ms) if one.new_since else "",
         )
 
-    new = []
-    groups = {}
-    for one in read_failure_groups(schedule, known):
-        place = one.destination, one.cause_group
-        groups[place] = one
-        if one.first_at_ms >= max(since_ms, now_ms - DAY_MS):
-            times = one.first_at_ms, one.last_at_ms
-            new.append(matter(Kind.NEW_CAUSE, place, one.total, *times))
-    counts: dict[Place, int] = {}
-    for tally in schedule.group_tallies():
+    exhausted = Counter[Place]()
+    for tally in tallies:
         if tally.state is RowState.EXHAUSTED and tally.count:
-            place = tally.destination, known.find(tally.destination, tally.cause_group)
-            counts[place] = counts.get(place, 0) + tally.count
-    exhausted = []
-    for place, count in counts.items():
-        group = groups.get(place)
-        times = (group.first_at_ms, group.last_at_ms) if group else (now_ms, now_ms)
-        exhausted.append(matter(Kind.EXHAUSTED, place, count, *times))
-    return {Kind.NEW_CAUSE: new, Kind.EXHAUSTED: exhausted}
+            group = known.find(tally.destination, tally.cause_group)
+            exhausted[tally.destination, group] += tally.count
+    day_ms = now_ms - DAY_MS
+    new = [(place, one.total) for place, one in groups.items() if one.first_at_ms >= day_ms]
+    return {
+        Kind.NEW_CAUSE: [matter(Kind.NEW_CAUSE, "New cause", *one) for one in new],
+        Kind.EXHAUSTED: [matter(Kind.EXHAUSTED, "Exhausted", *one) for one in exhausted.items()],
+    }
 
 
-def read_operations_of(schedule: Schedule, owner_of: OwnerOf) -> list[Matter]:
-    """Return operations that wait for a second person, or stopped by themselves."""
-    return [
-        Matter(
-            kind=Kind.OPERATION,
-            destination=(place := _place_of(one)),
-            reference=f"{one.id} {one.state}",
-            since_ms=one.created_at_ms,
-            last_ms=one.created_at_ms,
-            owner=owner_of(place) if place else "",
-            text=f"Operation {one.id}, {one.action.word} by {one.actor}, {reason}",
-        )
-        for one in schedule.operations(_OPERATIONS)
-        if (reason := _reason_of(one))
-    ]
+def _read_operations(schedule: Schedule) -> Iterator[Matter]:
+    """Yield operations that wait for a second person, or stopped by themselves."""
+    for one in schedule.operations(_OPERATIONS):
+        reason = "waits for a second person" if awaits_second(one) else ""
+        if one.state is OperationState.STOPPED:
+            reason = f"stopped by itself: {one.state_reason}"
+        if reason:
+            yield Matter(
+                Kind.OPERATION,
+                one.selection.rows.destination or one.target or "",
+                reference=f"{one.id} {one.state}",
+                since_ms=one.created_at_ms,
+                text=f"Operation {one.id}, {one.action.word} by {one.actor}, {reason}",
+                path=f"/operations/{one.id}",
+            )
 
 
-def _place_of(operation: Operation) -> str:
-    return operation.selection.rows.destination or operation.target or ""
-
-
-def _reason_of(operation: Operation) -> str:
-    if awaits_second(operation):
-        return "waits for a second person"
-    if operation.state is OperationState.STOPPED:
-        return f"stopped by itself: {operation.state_reason}"
-    return ""
-
-
-def read_recoveries_of(schedule: Schedule, now_ms: int, owner_of: OwnerOf) -> list[Matter]:
-    """Return destinations whose re-sent messages come back; where it is not clear, quiet."""
-    return [
-        Matter(
-            kind=Kind.NOT_RECOVERING,
-            destination=one.destination,
+def _read_recoveries(schedule: Schedule, now_ms: int) -> Iterator[Matter]:
+    """Yield destinations whose re-sent messages come back; where it is not clear, quiet."""
+    for one in read_recoveries(schedule, now_ms):
+        if one.state is RecoveryState.HOLDS:
+            continue
+        share = f"{one.came_back.part} of {one.came_back.whole} re-sent messages came back"
+        yield Matter(
+            Kind.NOT_RECOVERING,
+            one.destination,
             since_ms=one.since_ms,
-            last_ms=now_ms,
-            owner=owner_of(one.destination),
-            text=f"{one.destination} does not recover: {one.came_back.part} of "
-            f"{one.came_back.whole} re-sent messages came back",
+            text=f"{one.destination} does not recover: {share}",
             is_quiet=one.state is not RecoveryState.FAILS,
-            is_over=one.state is RecoveryState.HOLDS,
         )
-        for one in read_recoveries(schedule, now_ms)
-    ]
 
 
-def read_oldest_of(
-    schedule: Schedule, oldest_ms: int, now_ms: int, owner_of: OwnerOf
-) -> Iterator[Matter]:
-    """Yield destinations whose oldest message was taken too long ago; one query each."""
+def _read_oldest(schedule: Schedule, before_ms: int) -> Iterator[Matter]:
+    """Yield destinations whose oldest message was taken before a time; one query each."""
     places = sorted({one.destination for one in schedule.tallies() if one.count})
     for place in places[:_DESTINATIONS]:
         rows = schedule.list_rows(RowFilter(destination=place), 1)
-        if rows and now_ms - rows[0].received_at_ms > oldest_ms:
-            yield Matter(
-                kind=Kind.OLDEST,
-                destination=place,
-                since_ms=rows[0].received_at_ms,
-                last_ms=now_ms,
-                owner=owner_of(place),
-                text=f"The oldest message of {place} waits for too long",
-            )
+        if rows and rows[0].received_at_ms < before_ms:
+            text = f"The oldest message of {place} waits for too long"
+            yield Matter(Kind.OLDEST, place, since_ms=rows[0].received_at_ms, text=text)
 
 
-def read_stranded(schedule: Schedule, readiness: Readiness, now_ms: int) -> Sequence[Matter]:
-    """Return schedules, or shares of this one, whose messages no sidecar sends."""
-    found = {
-        one.instance: f"The schedule of {describe(one)} has no sidecar: its messages are not sent"
-        for one in orphans(readiness.other_schedules)
-    }
+def _read_stranded(schedule: Schedule, readiness: Readiness, now_ms: int) -> Iterator[Matter]:
+    """Yield schedules, or shares of this one, whose messages no sidecar sends."""
+    found = {one.instance: describe(one) for one in orphans(readiness.other_schedules)}
     for one in schedule.instances():
         if not one.is_held and one.unfinished_cycle and one.seen_seconds_ago > _LOST_S:
-            found[one.instance] = (
-                f"The last cycle of the lost sidecar {one.instance} is not settled: its messages "
-                "are not sent"
-            )
-    return [
-        Matter(kind=Kind.STRANDED, reference=name, since_ms=now_ms, last_ms=now_ms, text=text)
-        for name, text in found.items()
-    ]
+            found[one.instance] = one.instance
+    for name, described in found.items():
+        text = f"No sidecar works on the schedule of {described}: its messages are not sent"
+        yield Matter(Kind.STRANDED, reference=name, since_ms=now_ms, text=text)

@@ -6,7 +6,7 @@ reported before, so a notice that was not sent before a crash is found again aft
 """
 
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Final
 
@@ -19,6 +19,8 @@ PENDING_MAX: Final = 50
 LOG_MAX: Final = 100
 FIRST_PAUSE_MS: Final = 5_000
 LONGEST_PAUSE_MS: Final = 3_600_000
+LEASE_MS: Final = 40_000
+"""Another process sends after this time without a sign of the one that did."""
 GIVE_UP_MS: Final = 24 * 3_600_000
 """A notice that was not delivered for so long is dropped and counted."""
 
@@ -36,7 +38,6 @@ class Kind(StrEnum):
     OLDEST = "oldest"
     STRANDED = "stranded"
     TEST = "test"
-    """A person asked for it."""
 
 
 class Phase(StrEnum):
@@ -47,24 +48,22 @@ class Phase(StrEnum):
     ENDED = "ended"
 
 
-_ENDS: Final = (Kind.EXHAUSTED, Kind.OLDEST, Kind.STRANDED)
+_ENDS: Final = frozenset(Kind) - {Kind.NEW_CAUSE, Kind.OPERATION}
 """Kinds that have ended when they are not there any more."""
 
 
-class Matter(msgspec.Struct, frozen=True, kw_only=True):
+class Matter(msgspec.Struct, frozen=True):
     """Something that people may want to know, as it is now.
 
     Attributes:
         destination: canonical text; "" = of all, or of several.
         cause_group: "" = of no single cause.
         reference: what else names it, such as the number of an operation.
-        count: grows while there is more of it.
-        since_ms: when it began.
-        last_ms: the last change of the count.
         owner: the person or team responsible; "" = unknown.
         text: a sentence about it, or what it is called.
+        path: of its page in the console.
+        marker: "new since" the latest marker before it, and when that was; "" = none.
         is_quiet: it is not to be reported now; what was reported stays so.
-        is_over: it is known to have ended.
     """
 
     kind: Kind
@@ -73,11 +72,11 @@ class Matter(msgspec.Struct, frozen=True, kw_only=True):
     reference: str = ""
     count: int = 1
     since_ms: int = 0
-    last_ms: int = 0
     owner: str = ""
     text: str = ""
+    path: str = ""
+    marker: str = ""
     is_quiet: bool = False
-    is_over: bool = False
 
     @property
     def key(self) -> str:
@@ -99,6 +98,8 @@ class Notice(msgspec.Struct, kw_only=True):
     Attributes:
         id: the same with each attempt, so that a receiver can tell a repetition.
         more: part of the count that was not reported before.
+        tried_ms: the latest attempt.
+        problem: why that failed; "" = it did not.
     """
 
     id: str
@@ -108,13 +109,7 @@ class Notice(msgspec.Struct, kw_only=True):
     at_ms: int
     attempts: int = 0
     next_ms: int = 0
-
-
-class SendAttempt(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of the log: `problem` is empty if the notice was delivered."""
-
-    at_ms: int
-    notice: Notice
+    tried_ms: int = 0
     problem: str = ""
 
 
@@ -125,7 +120,7 @@ class WebhookOutbox(msgspec.Struct, kw_only=True):
         stream: begins the ids of notices.
         begun_ms: groups that had begun before are not new.
         holder: the process that sends; "" = none.
-        beat: changes while the holder lives.
+        held_until_ms: when another process may take its place.
         dropped: matters and notices that were dropped.
         beyond: matters of each kind that there is no room for now.
         has_looked: exhausted messages that were there before are not reported.
@@ -135,55 +130,56 @@ class WebhookOutbox(msgspec.Struct, kw_only=True):
     begun_ms: int
     next_number: int = 1
     holder: str = ""
-    beat: int = 0
+    held_until_ms: int = 0
     dropped: int = 0
     beyond: dict[Kind, int] = msgspec.field(default_factory=dict)
     has_looked: bool = False
     known: dict[str, ReportedMatter] = msgspec.field(default_factory=dict)
     pending: list[Notice] = msgspec.field(default_factory=list)
-    log: list[SendAttempt] = msgspec.field(default_factory=list)
-
-
-_decode: Final = msgspec.json.Decoder(WebhookOutbox).decode
+    log: list[Notice] = msgspec.field(default_factory=list)
 
 
 def read_outbox(body: bytes | None, now_ms: int) -> WebhookOutbox:
     """Return an outbox out of its value; None = a new one."""
-    return _decode(body) if body else WebhookOutbox(stream=secrets.token_hex(4), begun_ms=now_ms)
+    if body:
+        return msgspec.json.decode(body, type=WebhookOutbox)
+    return WebhookOutbox(stream=secrets.token_hex(4), begun_ms=now_ms)
 
 
-def pack_outbox(outbox: WebhookOutbox) -> bytes:
-    """Return the value of an outbox."""
-    return msgspec.json.encode(outbox)
+class WantedMatters(msgspec.Struct, frozen=True, kw_only=True):
+    """What a subscription is about, and how often it says so.
 
+    Attributes:
+        kinds: of matters.
+        is_about: whether a destination is meant; None = all are, and what has no destination is.
+        oldest_ms: age of a destination's oldest message from which on it is reported.
+    """
 
-def seen_outbox(body: bytes, sees: Callable[[str], bool]) -> bytes:
-    """Return the value of an outbox with what is of destinations that a person sees."""
-    outbox = read_outbox(body, 0)
-    return pack_outbox(
-        WebhookOutbox(
-            stream="",
-            begun_ms=0,
-            pending=[one for one in outbox.pending if sees(one.matter.destination)],
-            # Why without: ids count the notices of all, and a problem may name the receiver.
-            log=[
-                SendAttempt(
-                    at_ms=one.at_ms,
-                    notice=msgspec.structs.replace(one.notice, id=""),
-                    problem=one.problem and "see the sidecar's log",
-                )
-                for one in outbox.log
-                if sees(one.notice.matter.destination)
-            ],
-        )
-    )
-
-
-class NoticePace(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a matter gathers before its first notice, and the time between updates."""
-
+    kinds: frozenset[Kind]
+    is_about: Callable[[str], bool] | None = None
+    owners: frozenset[str] = frozenset()
+    oldest_ms: int = 24 * 3_600_000
     gather_ms: int
     update_ms: int
+
+    def wants(self, matter: Matter, outbox: WebhookOutbox, now_ms: int) -> bool:
+        """Whether it is about a matter; causes that began before the outbox are not new."""
+        place = matter.destination
+        return (
+            (self.is_about is None or (bool(place) and self.is_about(place)))
+            and (not self.owners or matter.owner in self.owners)
+            and (matter.kind is not Kind.NEW_CAUSE or matter.since_ms >= outbox.begun_ms)
+            and (matter.kind is not Kind.OLDEST or matter.since_ms < now_ms - self.oldest_ms)
+        )
+
+
+def holds(outbox: WebhookOutbox, runner: str, now_ms: int) -> bool:
+    """Return whether this process sends, and name it in the outbox; "" = no other may."""
+    if runner and outbox.holder not in ("", runner) and now_ms < outbox.held_until_ms:
+        return False
+    if runner and (outbox.holder != runner or now_ms > outbox.held_until_ms - LEASE_MS // 2):
+        outbox.holder, outbox.held_until_ms = runner, now_ms + LEASE_MS
+    return True
 
 
 def collect(
@@ -191,57 +187,48 @@ def collect(
     found: Mapping[Kind, Sequence[Matter]],
     find_group: Callable[[str, str], str],
     now_ms: int,
-    pace: NoticePace,
+    wanted: WantedMatters,
 ) -> None:
-    """Add notices about what differs from what was reported.
-
-    Args:
-        outbox: is changed.
-        found: the matters of each kind that was looked for.
-        find_group: the cause group of today of a former one at a destination.
-        now_ms: the time.
-        pace: of notices.
-    """
+    """Add notices about what differs from what was reported, by the groups of today."""
     _join_groups(outbox, find_group)
     waiting = {one.matter.key for one in outbox.pending}
-    for kind, matters in found.items():
-        by_key = {one.key: one for one in matters}
+    for kind in wanted.kinds & found.keys():
+        matters = {one.key: one for one in found[kind] if wanted.wants(one, outbox, now_ms)}
         for key in [one for one, known in outbox.known.items() if known.matter.kind is kind]:
-            if key not in by_key and key not in waiting:
+            if key not in matters and key not in waiting:
                 _end(outbox, key, now_ms, is_told=kind in _ENDS)
         beyond = 0
-        for key, matter in by_key.items():
+        for key, matter in matters.items():
             known = outbox.known.get(key)
-            if known is None and not (matter.is_quiet or matter.is_over):
+            if known is None and not matter.is_quiet:
                 if len(outbox.known) >= KNOWN_MAX:
                     beyond += 1
                     continue
-                known = outbox.known[key] = ReportedMatter(
-                    matter=matter, next_ms=now_ms + pace.gather_ms
-                )
+                known = ReportedMatter(matter=matter, next_ms=now_ms + wanted.gather_ms)
+                outbox.known[key] = known
                 if kind is Kind.EXHAUSTED and not outbox.has_looked:
                     known.reported = matter.count
             if known is not None:
                 known.matter = matter
                 if key not in waiting:
-                    _compare(outbox, key, now_ms, pace)
+                    _compare(outbox, key, now_ms, wanted.update_ms)
         outbox.dropped += max(0, beyond - outbox.beyond.get(kind, 0))
         outbox.beyond[kind] = beyond
     outbox.has_looked |= Kind.EXHAUSTED in found
 
 
-def _compare(outbox: WebhookOutbox, key: str, now_ms: int, pace: NoticePace) -> None:
-    """Report a matter if there is more of it than was reported, or if it is over."""
+def _compare(outbox: WebhookOutbox, key: str, now_ms: int, update_ms: int) -> None:
+    """Report a matter if there is more of it than was reported."""
     known = outbox.known[key]
     matter = known.matter
-    if matter.is_over or (matter.is_quiet and not known.reported):
-        _end(outbox, key, now_ms, is_told=matter.is_over)
+    if matter.is_quiet and not known.reported:
+        del outbox.known[key]
         return
     known.reported = matter.count if matter.is_quiet else min(known.reported, matter.count)
     if matter.count > known.reported and now_ms >= known.next_ms:
         phase = Phase.UPDATED if known.reported else Phase.BEGUN
         if _add(outbox, phase, matter, matter.count - known.reported, now_ms):
-            known.reported, known.next_ms = matter.count, now_ms + pace.update_ms
+            known.reported, known.next_ms = matter.count, now_ms + update_ms
 
 
 def _join_groups(outbox: WebhookOutbox, find_group: Callable[[str, str], str]) -> None:
@@ -260,7 +247,7 @@ def _join_groups(outbox: WebhookOutbox, find_group: Callable[[str, str], str]) -
 def _end(outbox: WebhookOutbox, key: str, now_ms: int, *, is_told: bool) -> None:
     known = outbox.known[key]
     if is_told and known.reported:
-        matter = msgspec.structs.replace(known.matter, count=0, last_ms=now_ms)
+        matter = msgspec.structs.replace(known.matter, count=0)
         if not _add(outbox, Phase.ENDED, matter, 0, now_ms):
             return
     del outbox.known[key]
@@ -280,7 +267,7 @@ def _add(outbox: WebhookOutbox, phase: Phase, matter: Matter, more: int, now_ms:
 def add_test(outbox: WebhookOutbox, actor: str, now_ms: int) -> bool:
     """Add a notice that says who asked for it; returns False if there is no room."""
     text = f"{actor} tests this subscription"
-    matter = Matter(kind=Kind.TEST, since_ms=now_ms, last_ms=now_ms, text=text)
+    matter = Matter(kind=Kind.TEST, since_ms=now_ms, text=text)
     return _add(outbox, Phase.BEGUN, matter, 1, now_ms)
 
 
@@ -291,32 +278,18 @@ def due_notice(outbox: WebhookOutbox, now_ms: int) -> Notice | None:
 
 def settle(
     outbox: WebhookOutbox, number: str, problem: str, now_ms: int, pause_ms: int | None = None
-) -> Notice | None:
-    """Note the outcome of an attempt; returns the notice if it was dropped.
-
-    Args:
-        outbox: is changed.
-        number: the notice's id.
-        problem: why it was not delivered; "" = it was.
-        now_ms: the time.
-        pause_ms: how long the receiver wants to be left alone; None = it does not say.
-    """
-    for notice in _with_id(outbox.pending, number):
-        notice.attempts += 1
-        backoff_ms = min(FIRST_PAUSE_MS * 2 ** (notice.attempts - 1), LONGEST_PAUSE_MS)
-        notice.next_ms = now_ms + min(max(backoff_ms, pause_ms or 0), LONGEST_PAUSE_MS)
-        line = SendAttempt(at_ms=now_ms, notice=msgspec.structs.replace(notice), problem=problem)
-        # Why one line: of a notice that is tried for a day the last attempt says all.
-        rest = [one for one in outbox.log if one.notice.id != number]
-        outbox.log = [line, *rest][:LOG_MAX]
-        is_given_up = bool(problem) and now_ms - notice.at_ms >= GIVE_UP_MS
-        if is_given_up:
-            outbox.dropped += 1
-        if is_given_up or not problem:
-            outbox.pending = [one for one in outbox.pending if one.id != number]
-        return notice if is_given_up else None
-    return None
-
-
-def _with_id(notices: Iterable[Notice], number: str) -> list[Notice]:
-    return [one for one in notices if one.id == number][:1]
+) -> bool:
+    """Note an attempt, "" = delivered; drop what was tried for too long. False: none waits."""
+    notice = next((one for one in outbox.pending if one.id == number), None)
+    if notice is None:
+        return False
+    notice.attempts, notice.tried_ms, notice.problem = notice.attempts + 1, now_ms, problem
+    backoff_ms = min(FIRST_PAUSE_MS * 2 ** (notice.attempts - 1), LONGEST_PAUSE_MS)
+    notice.next_ms = now_ms + min(max(backoff_ms, pause_ms or 0), LONGEST_PAUSE_MS)
+    # Why one line: of a notice that is tried for a day the last attempt says all.
+    outbox.log = [notice, *(one for one in outbox.log if one.id != number)][:LOG_MAX]
+    is_given_up = bool(problem) and now_ms - notice.at_ms >= GIVE_UP_MS
+    outbox.dropped += is_given_up
+    if is_given_up or not problem:
+        outbox.pending.remove(notice)
+    return True

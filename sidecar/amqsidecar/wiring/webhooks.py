@@ -4,20 +4,28 @@ import os
 import secrets
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
+from typing import Final
 
 from amqsidecar.config.schema import Config
 from amqsidecar.config.secrets import secret_in
-from amqsidecar.config.sections.webhooks import PAGERDUTY_URL, SubscriptionOptions, checked_url
+from amqsidecar.config.sections.webhooks import (
+    PAGERDUTY_URL,
+    SubscriptionOptions,
+    WebhookOptions,
+    checked_url,
+)
 from amqsidecar.config.tls_context import trusted_by
 from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.http.masking import Masking
-from amqsidecar.web_client import permits
-from amqsidecar.webhooks.matters import WantedMatters
-from amqsidecar.webhooks.outbox import NoticePace
-from amqsidecar.webhooks.reporting import Reporting, WebhookSubscription
+from amqsidecar.web_client import Client, permits
+from amqsidecar.webhooks.matters import Matters
+from amqsidecar.webhooks.outbox import WantedMatters
+from amqsidecar.webhooks.reporting import Reporting
 from amqsidecar.webhooks.sending import Address
 from amqsidecar.wiring.parts import ProcessParts, owner_of
+
+TIMEOUT_S: Final = 10.0
+ANSWER_BYTES: Final = 65_536
 
 
 @contextmanager
@@ -28,25 +36,30 @@ def reporting(parts: ProcessParts) -> Iterator[None]:
         ConfigError: a file of a subscription can't be used.
     """
     config, options = parts.config, parts.config.webhooks
-    pace = NoticePace(gather_ms=options.gather_s * 1000, update_ms=options.update_s * 1000)
-    runner = f"{os.getpid()}:{secrets.token_hex(8)}"
+    wanted = {name: _wanted(one, options) for name, one in options.subscriptions.items()}
+    matters = Matters(
+        min(one.oldest_ms for one in wanted.values()),
+        parts.clock,
+        owner_of(config.http.metrics_owners),
+        lambda: parts.health.state().readiness,
+    )
+    runner = f"{os.getpid()}:{secrets.token_hex(8)}" if config.store.is_shared else ""
     reporters = []
     for name, subscription in options.subscriptions.items():
         address = _address(name, subscription, config)
         # Why at once: a file that is missing shows at the start, and not at the first notice.
         address.url()
         address.secrets()
-        address.tls()
-        wanted = _wanted(subscription)
+        address.client()
         reporters.append(
             Reporting(
-                WebhookSubscription(name=name, wanted=wanted, address=address, pace=pace),
+                name,
+                wanted[name],
+                address,
+                matters,
                 open_schedule=parts.open_schedule,
                 clock=parts.clock,
                 runner=runner,
-                is_shared=config.store.is_shared,
-                owner_of=owner_of(config.http.metrics_owners),
-                readiness=lambda: parts.health.state().readiness,
                 metrics=parts.metrics,
                 crash_point=parts.crash_point,
             )
@@ -57,7 +70,7 @@ def reporting(parts: ProcessParts) -> Iterator[None]:
         yield
 
 
-def _wanted(options: SubscriptionOptions) -> WantedMatters:
+def _wanted(options: SubscriptionOptions, all_options: WebhookOptions) -> WantedMatters:
     place_of = owner_of(dict.fromkeys(options.destinations, "meant"))
     return WantedMatters(
         kinds=frozenset(options.events),
@@ -66,6 +79,8 @@ def _wanted(options: SubscriptionOptions) -> WantedMatters:
         else None,
         owners=frozenset(options.owners),
         oldest_ms=options.oldest_minutes * 60_000,
+        gather_ms=all_options.gather_s * 1000,
+        update_ms=all_options.update_s * 1000,
     )
 
 
@@ -88,10 +103,13 @@ def _address(name: str, options: SubscriptionOptions, config: Config) -> Address
     return Address(
         url=url,
         secrets=read_secrets,
-        tls=partial(trusted_by, options.ca_file, f"{key}.ca_file"),
-        permits=permits(options.allowed_networks),
+        client=lambda: Client(
+            trusted_by(options.ca_file, f"{key}.ca_file"),
+            TIMEOUT_S,
+            ANSWER_BYTES,
+            permits=permits(options.allowed_networks),
+        ),
         template=options.template_file or options.format,
-        source=config.http.public_url or "/amqsidecar",
         console=config.http.public_url,
         mask=Masking(patterns=config.http.masked).text,
     )

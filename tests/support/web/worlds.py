@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 import httpx2
+import msgspec
 from proton import Message
 from starlette.requests import HTTPConnection
 from starlette.routing import Route
@@ -49,9 +50,7 @@ from amqsidecar.webhooks.outbox import (
     Matter,
     Notice,
     Phase,
-    SendAttempt,
     WebhookOutbox,
-    pack_outbox,
 )
 from support.stores.opened import opened
 from support.stores.rows import scheduled, taken_row, took
@@ -172,8 +171,9 @@ def _report(store: SqliteStore, *places: str) -> None:
         )
         outbox.next_number += 1
         outbox.pending.append(notice)
-        outbox.log.append(SendAttempt(at_ms=NOW_MS - 8_000, notice=notice, problem="refused"))
-    assert store.swap_value(f"{PREFIX}ops", b"", pack_outbox(outbox))
+        tried = {"tried_ms": NOW_MS - 8_000, "problem": "refused"}
+        outbox.log.append(msgspec.structs.replace(notice, **tried))
+    assert store.swap_value(f"{PREFIX}ops", b"", msgspec.json.encode(outbox))
 
 
 def _act(store: SqliteStore, action: Action, rows: RowFilter, actor: str) -> int:

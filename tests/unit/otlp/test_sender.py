@@ -225,7 +225,7 @@ def test_metrics_are_those_of_a_scrape_by_their_names() -> None:
     with otlp_receiver() as receiver:
         site = Site(receiver, 1.0, Signal.METRICS, Signal.TRACES)
         with site.sender.running():
-            events = [died(1), resent(1)]
+            events: list[AnyEvent] = [died(1), resent(1)]
             site.metrics.observe(events)
             site.metrics.cycle_finished(0.25, 2)
             site.observe(*events)

@@ -35,7 +35,7 @@ def routes(console: Console) -> Iterable[BaseRoute]:
 
         outboxes = await queries.ask(caller, read)
         lines = [(name, one) for name, outbox in outboxes.items() for one in outbox.log]
-        lines.sort(key=lambda line: -line[1].at_ms)
+        lines.sort(key=lambda line: -line[1].tried_ms)
         return await console.page(
             request,
             "webhooks.html",
