@@ -27,7 +27,7 @@ from amqsidecar.model.trace_context import is_sampled, sampling_limit
 from amqsidecar.otlp.attempts import attempts_of, is_attempt
 from amqsidecar.otlp.lines import OtlpLines
 from amqsidecar.otlp.points import metrics_of
-from amqsidecar.otlp.signals import Signal
+from amqsidecar.otlp.signals import OtlpSignal
 from amqsidecar.otlp.spans import Spans
 from amqsidecar.runtime.worker import KeptSchedule, Worker
 from amqsidecar.schedule import OpenSchedule
@@ -105,7 +105,7 @@ class OtlpSender:
     def __init__(
         self,
         endpoint: str,
-        signals: Sequence[Signal],
+        signals: Sequence[OtlpSignal],
         traced_share: float,
         clock: Clock,
         metrics: Metrics,
@@ -149,7 +149,7 @@ class OtlpSender:
         """Send while the block runs, and at its end what is left."""
         with ExitStack() as stack:
             stack.enter_context(self.worker)
-            if Signal.LOGS in self._signals:
+            if OtlpSignal.LOGS in self._signals:
                 stack.enter_context(self._lines.listening())
             yield
 
@@ -167,15 +167,15 @@ class OtlpSender:
             return
         cycle = _Cycle(kept, self._clock.now_ms(), None if stats is None else stats.duration_s)
         if not self._cycles.add(cycle):
-            self._metrics.dropped_by_otlp(Signal.TRACES, sum(map(is_attempt, kept)))
+            self._metrics.dropped_by_otlp(OtlpSignal.TRACES, sum(map(is_attempt, kept)))
 
     def _step(self) -> float:
         spans = [span for cycle in self._cycles.take() for span in self._spans_of(cycle)]
-        self._send(Signal.TRACES, len(spans), lambda: self._traces_to.export(spans))
+        self._send(OtlpSignal.TRACES, len(spans), lambda: self._traces_to.export(spans))
         lines = [self._lines.waiting.popleft() for _ in range(min(BATCH, len(self._lines.waiting)))]
-        self._send(Signal.LOGS, len(lines), lambda: self._logs_to.export(lines))
+        self._send(OtlpSignal.LOGS, len(lines), lambda: self._logs_to.export(lines))
         now_s = self._clock.monotonic_s()
-        if Signal.METRICS in self._signals and now_s >= self._metrics_at_s:
+        if OtlpSignal.METRICS in self._signals and now_s >= self._metrics_at_s:
             self._metrics_at_s = now_s + self._every_s
             self._send_metrics()
         return 0.0 if self._cycles.has_any or self._lines.waiting else PAUSE_S
@@ -185,9 +185,9 @@ class OtlpSender:
         scoped = ScopeMetrics(self._scope, found, "")
         data = MetricsData([ResourceMetrics(self._resource, [scoped], "")])
         points = sum(len(one.data.data_points) for one in found)
-        self._send(Signal.METRICS, points, lambda: self._metrics_to.export(data))
+        self._send(OtlpSignal.METRICS, points, lambda: self._metrics_to.export(data))
 
-    def _send(self, signal: Signal, count: int, export: Callable[[], Enum]) -> None:
+    def _send(self, signal: OtlpSignal, count: int, export: Callable[[], Enum]) -> None:
         if not count:
             return
         dropped = count

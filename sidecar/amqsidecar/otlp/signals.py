@@ -3,7 +3,7 @@
 from enum import StrEnum
 
 
-class Signal(StrEnum):
+class OtlpSignal(StrEnum):
     """A kind of telemetry, by its name in paths of OTLP."""
 
     TRACES = "traces"

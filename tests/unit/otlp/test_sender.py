@@ -28,7 +28,7 @@ from amqsidecar.otlp import lines as lines_module
 from amqsidecar.otlp import sender as module
 from amqsidecar.otlp.attempts import attempts_of
 from amqsidecar.otlp.sender import OtlpSender
-from amqsidecar.otlp.signals import Signal
+from amqsidecar.otlp.signals import OtlpSignal
 from amqsidecar.telemetry import audit
 from amqsidecar.telemetry.logs import configure_logs
 from amqsidecar.telemetry.metrics import Metrics
@@ -62,11 +62,16 @@ def resent(number: int, redelivery_id: str = "") -> Resent:
 
 
 class Site:
-    def __init__(self, receiver: OtlpReceiver, share: float = 1.0, *signals: Signal) -> None:
+    def __init__(self, receiver: OtlpReceiver, share: float = 1.0, *signals: OtlpSignal) -> None:
         self.metrics = Metrics()
         self.clock = VirtualClock()
         self.sender = OtlpSender(
-            receiver.url, signals or (Signal.TRACES,), share, self.clock, self.metrics, self._open
+            receiver.url,
+            signals or (OtlpSignal.TRACES,),
+            share,
+            self.clock,
+            self.metrics,
+            self._open,
         )
         self.asked = 0
 
@@ -223,7 +228,7 @@ def test_a_fault_of_ours_is_counted_and_the_next_batch_goes(
 
 def test_metrics_are_those_of_a_scrape_by_their_names() -> None:
     with otlp_receiver() as receiver:
-        site = Site(receiver, 1.0, Signal.METRICS, Signal.TRACES)
+        site = Site(receiver, 1.0, OtlpSignal.METRICS, OtlpSignal.TRACES)
         with site.sender.running():
             events: list[AnyEvent] = [died(1), resent(1)]
             site.metrics.observe(events)
@@ -279,7 +284,7 @@ def by_body(records: Sequence[LogRecord]) -> dict[str, LogRecord]:
 def test_lines_of_log_and_audit_are_records_without_log_ins(logs: io.StringIO) -> None:
     log = structlog.get_logger("amqsidecar.some")
     with otlp_receiver() as receiver:
-        site = Site(receiver, 1.0, Signal.LOGS)
+        site = Site(receiver, 1.0, OtlpSignal.LOGS)
         with site.sender.running():
             log.warning("link_lost", url="amqp://ann:geheim@host:1", retry_in_s=4, why="\x1b[31m")
             log.debug("below the level")
@@ -323,7 +328,7 @@ def test_too_many_lines_are_counted_and_hold_nobody_up(
     log = structlog.get_logger("amqsidecar.some")
     with otlp_receiver() as receiver:
         receiver.behaviour = Behaviour.HANG
-        site = Site(receiver, 1.0, Signal.LOGS)
+        site = Site(receiver, 1.0, OtlpSignal.LOGS)
         with site.sender.running():
             log.info("first")
             eventually(lambda: receiver.requests, what="a request hangs")
@@ -339,7 +344,7 @@ def test_too_many_lines_are_counted_and_hold_nobody_up(
 def test_its_own_lines_about_a_receiver_that_refuses_are_not_sent(logs: io.StringIO) -> None:
     with otlp_receiver() as receiver:
         receiver.behaviour = Behaviour.REFUSE
-        site = Site(receiver, 1.0, Signal.LOGS)
+        site = Site(receiver, 1.0, OtlpSignal.LOGS)
         with site.sender.running():
             structlog.get_logger("amqsidecar.some").info("one")
             eventually(lambda: site.dropped("logs") == 1, what="it is refused")

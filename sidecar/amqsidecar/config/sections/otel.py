@@ -6,7 +6,7 @@ from pydantic import BeforeValidator, Field
 
 from amqsidecar.config.option import Section, as_texts, option
 from amqsidecar.config.web_url import web_url
-from amqsidecar.otlp.signals import Signal
+from amqsidecar.otlp.signals import OtlpSignal
 
 
 class OtelOptions(Section):
@@ -18,9 +18,10 @@ class OtelOptions(Section):
         'empty = none. Needs `pip install "amqsidecar[otel]"`.',
     )
     signals: Annotated[
-        tuple[Signal, ...], BeforeValidator(as_texts, json_schema_input_type=str | list[Signal])
+        tuple[OtlpSignal, ...],
+        BeforeValidator(as_texts, json_schema_input_type=str | list[OtlpSignal]),
     ] = option(
-        tuple(Signal),
+        tuple(OtlpSignal),
         "What it gets: `traces` = a span for each attempt, `metrics` = those of `/metrics`, "
         "`logs` = the lines of log and audit.",
     )
@@ -33,4 +34,4 @@ class OtelOptions(Section):
     @property
     def traced_share(self) -> float:
         """The share of messages that are traced; 0 where no spans are sent."""
-        return self.sampling if self.endpoint and Signal.TRACES in self.signals else 0.0
+        return self.sampling if self.endpoint and OtlpSignal.TRACES in self.signals else 0.0
