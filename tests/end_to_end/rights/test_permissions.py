@@ -45,6 +45,8 @@ USERS = {
     "consumer": frozenset({"consumers"}),
     "sidecar": LEAST,
     "recaller": LEAST | {"final-read"},
+    # What deploy/guides/hardened-classic.md says.
+    "manual": LEAST - {"dlq-admin", "origin-admin", "final-write", "final-admin"},
     **{f"no-{right}": LEAST - {right} for right in LEAST},
 }
 SECURITY = """
@@ -137,6 +139,22 @@ def test_the_least_rights_are_enough(broker: ClassicBroker, tmp_path: Path, uniq
     assert [one.value("amqsidecarRedeliveryCount") for one in seen] == [None, 1]
     assert dead.test_id == f"{unique}-0"
     assert [one.value("JMSXUserID") for one in (*seen, dead)] == ["producer", "sidecar", "sidecar"]
+
+
+def test_the_least_rights_of_manual_mode_are_enough(
+    broker: ClassicBroker, tmp_path: Path, unique: str
+) -> None:
+    """A message is seen in its queue and retried; there is no final queue to write to."""
+    queue = f"orders.{unique}"
+    consumer = peer(broker, "consumer")
+    peer(broker, "producer").produce(queue, "Text", test_id=unique)
+    consumer.fail(queue, messages=1, deliveries=1)
+    sets = ["redelivery.mode=manual", f"intake.queues=DLQ.{queue}", "observe.interval_s=1"]
+    with sidecar(broker, tmp_path, "manual", *sets).start() as started:
+        eventually(lambda: started.exhausted() == 1, what="it is seen where it lies")
+        started.run_command("retry", "--state", "exhausted", "--yes")
+        [again] = consumer.consume(queue, count=1)
+    assert again.test_id == f"{unique}-0"
 
 
 def test_the_broker_takes_the_producers_user_from_a_dead_letter(

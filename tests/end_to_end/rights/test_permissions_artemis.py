@@ -18,10 +18,19 @@ pytestmark = pytest.mark.broker
 CREATE = "createAddress createDurableQueue"
 # What deploy/guides/broker-side.md says: rights by match and role. Settings do not merge.
 RIGHTS = {
-    "orders.#": {"producers": f"send {CREATE}", "consumers": "consume", "movers": "send"},
-    "DLQ": {"movers": "consume"},
+    "orders.#": {
+        "producers": f"send {CREATE}",
+        "consumers": "consume",
+        "movers": "send",
+        "manuals": "send",
+    },
+    "DLQ": {"movers": "consume", "manuals": "consume browse"},
     "DLQ.exhausted": {"movers": "send", "unmanaged": CREATE, "recallers": "consume"},
-    "amqsidecar.token.#": {"movers": "send consume", "unmanaged": CREATE},
+    "amqsidecar.token.#": {
+        "movers": "send consume",
+        "unmanaged": CREATE,
+        "manuals": "send consume",
+    },
     # What deploy/reference/schedules.md says.
     "amqsidecar.waiting": {"movers": "send consume"},
     "amqsidecar.parked": {"movers": "send"},
@@ -35,6 +44,8 @@ ROLES = {
     "unmanaged": ["movers", "unmanaged"],
     "manager": ["managers"],
     "recaller": ["movers", "managers", "recallers"],
+    # What deploy/guides/hardened-classic.md says.
+    "manual": ["manuals", "managers"],
 }
 KINDS = (
     *("createNonDurableQueue", "deleteNonDurableQueue", "createDurableQueue"),
@@ -153,6 +164,22 @@ def test_the_least_rights_are_enough(
 
     assert [one.value("amqsidecarRedeliveryCount") for one in seen] == [None, 1]
     assert dead.value("amqsidecarRedeliveryCount") == 1
+
+
+def test_the_least_rights_of_manual_mode_are_enough(
+    broker: SecuredBroker, tmp_path: Path, unique: str
+) -> None:
+    """A message is seen in its queue and retried; there is no final queue to write to."""
+    queue = f"orders.{unique}"
+    consumer = peer(broker, "consumer")
+    peer(broker, "producer").produce(queue, "Text", test_id=unique)
+    consumer.fail(queue, how(broker), messages=1, deliveries=1, max_redeliveries=9)
+    sets = ["redelivery.mode=manual", "intake.queues=DLQ", "observe.interval_s=1"]
+    with sidecar(broker, tmp_path, "manual", *sets).start() as started:
+        eventually(lambda: started.exhausted() == 1, what="it is seen where it lies")
+        started.run_command("retry", "--state", "exhausted", "--yes")
+        [again] = consumer.consume(queue, count=1)
+    assert again.test_id == f"{unique}-0"
 
 
 def test_exhausted_messages_stay_until_the_right_to_consume_them_is_granted(
