@@ -8,7 +8,8 @@ SidecarError                      never raised itself
 │   ├── CommitRefused             the broker refused the commit; nothing of the transaction happened
 │   ├── BrokerRefused             permanent: credentials, permission, missing capability
 │   │   ├── QueueRefused          ... of one dead-letter queue
-│   │   └── DiscoveryRefused      ... of the question which dead-letter queues there are
+│   │   ├── DiscoveryRefused      ... of the question which dead-letter queues there are
+│   │   └── ManagementRefused     ... to manage the broker
 │   ├── RemoteProtocolError       the broker sent what its protocol does not allow
 │   ├── NotHereYet                a message did not come out of its final queue in time
 │   └── UndecodableMessage        one message can't be taken apart; it is parked whole
@@ -116,6 +117,10 @@ class QueueRefused(BrokerRefused):
 
 class DiscoveryRefused(BrokerRefused):
     """The user may not ask the broker which dead-letter queues it has."""
+
+
+class ManagementRefused(BrokerRefused):
+    """The user may not manage the broker, so that it tells nothing of its queues."""
 
 
 class RemoteProtocolError(BrokerError):

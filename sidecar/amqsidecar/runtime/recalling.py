@@ -17,7 +17,7 @@ import structlog
 from amqsidecar.broker import IntakeQueue, IntakeSession
 from amqsidecar.clock import Clock
 from amqsidecar.engine.recall import FinalQueues, wanted_by_queue
-from amqsidecar.errors import BrokerRefused
+from amqsidecar.errors import BrokerRefused, ManagementRefused
 from amqsidecar.model import operation as course
 from amqsidecar.model import row_changes
 from amqsidecar.model.destination import Destination, parse_destination
@@ -219,14 +219,14 @@ class Recalling:
         """
         queue, choosing = reading.destination, self._link.features.choosing
         remark = _NOT_HANDED_OVER.format(queue)
-        is_chosen = choosing is not None and bool(reading.redelivery_ids)
         try:
-            if choosing is None or not is_chosen:
+            if choosing is None or not reading.redelivery_ids:
                 return self._link.count(reading, 1) > 0, remark
             holds = choosing.holds_chosen(queue, reading.redelivery_ids)
         except BrokerRefused as refused:
             # Why at the second look: what another consumer gives back comes without that.
-            holds = None if is_chosen and is_second and self._shows(reading) else True
+            is_told = not isinstance(refused, ManagementRefused)
+            holds = None if is_second and not is_told and self._shows(reading) else True
             remark = _UNTOLD.format(queue, refused)
         return holds, _READ_WHOLE.format(queue) if holds is None else remark
 

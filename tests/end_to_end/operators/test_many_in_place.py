@@ -13,7 +13,7 @@ import pytest
 from amqsidecar.brokers.artemis.management import ManagementQuestion
 from support.brokers.broker_xml import STOCK_ADDRESS_SETTINGS, artemis_xml
 from support.brokers.purge import manage_artemis
-from support.brokers.real import ArtemisBroker, ClassicBroker
+from support.brokers.real import FULL_SPEED, QUICK_START, ArtemisBroker, ClassicBroker
 from support.jms.peer import JmsPeer
 from support.sidecar.policy import write_policy
 from support.sidecar.process import SidecarProcess
@@ -131,7 +131,9 @@ def look_at_screens(sidecar: SidecarProcess) -> None:
 
 @pytest.fixture
 def many(tmp_path: Path, unique: str) -> Iterator[Many]:
-    with ArtemisBroker(address_settings=_SETTINGS) as broker:
+    # Why: a million need the memory that a stock broker has.
+    flags = at_length(FULL_SPEED, otherwise=QUICK_START)
+    with ArtemisBroker(address_settings=_SETTINGS, jvm_flags=flags) as broker:
         site = Many(broker, tmp_path, unique)
         with site.sidecar:
             yield site

@@ -15,7 +15,12 @@ import msgspec
 
 from amqsidecar.broker import IntakeQueue
 from amqsidecar.brokers.selectors import of_redelivery_ids
-from amqsidecar.errors import BrokerRefused, DiscoveryRefused, StoreUnavailable
+from amqsidecar.errors import (
+    BrokerRefused,
+    DiscoveryRefused,
+    ManagementRefused,
+    StoreUnavailable,
+)
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.provenance import BY_AGAIN, BY_MESSAGE_ID, BY_NUMBER
 from amqsidecar.model.sidecar_names import PROPERTY_REDELIVERY_ID
@@ -499,6 +504,7 @@ class ChosenMessages:
         Raises:
             BrokerRefused: this user may not ask, or the broker does not answer.
         """
+        self._management.demand(f"what {queue} holds can't be asked: {{}}", ManagementRefused)
         _, answer, listed = self._management.ask_all(
             [
                 # Why: the broker requeues what is given back in another thread.
