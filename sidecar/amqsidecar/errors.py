@@ -120,7 +120,7 @@ class DiscoveryRefused(BrokerRefused):
 
 
 class ManagementRefused(BrokerRefused):
-    """The user may not manage the broker, so that it tells nothing of its queues."""
+    """The user may not manage the broker, so it answers nothing about its queues."""
 
 
 class RemoteProtocolError(BrokerError):

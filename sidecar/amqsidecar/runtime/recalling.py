@@ -225,8 +225,8 @@ class Recalling:
             holds = choosing.holds_chosen(queue, reading.redelivery_ids)
         except BrokerRefused as refused:
             # Why at the second look: what another consumer gives back comes without that.
-            is_told = not isinstance(refused, ManagementRefused)
-            holds = None if is_second and not is_told and self._shows(reading) else True
+            may_manage = not isinstance(refused, ManagementRefused)
+            holds = None if is_second and not may_manage and self._shows(reading) else True
             remark = _UNTOLD.format(queue, refused)
         return holds, _READ_WHOLE.format(queue) if holds is None else remark
 
