@@ -415,10 +415,10 @@ def test_a_new_cause_names_the_marker_before_it(site: Site) -> None:
     site.die(1, destination="queue://b")
     site.look(reporter)
     events = site.receiver.events("new_cause")
-    assert {one["data"]["destination"]: one["data"]["text"] for one in events} == {
-        "queue://a": "3 deaths, new since orders 4.2 (14m ago)",
-        "queue://b": "1 death",
-    }
+    texts = {one["data"]["destination"]: one["data"]["text"] for one in events}
+    # Why only the minutes: stores differ in how soon there is another look.
+    assert texts.pop("queue://a").startswith("3 deaths, new since orders 4.2 (14m")
+    assert texts == {"queue://b": "1 death"}
 
 
 def test_the_schedule_is_read_once_for_all_subscriptions(
