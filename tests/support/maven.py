@@ -33,6 +33,7 @@ from support.versions import NEWEST, TESTED, Release
 __all__ = ["FetchError", "cache_root", "cached", "locked", "run_tool", "tool"]
 
 QPID_JMS = "2.7.0"
+JAVA_AGENT = "io.opentelemetry.javaagent:opentelemetry-javaagent:2.31.1"
 NETTY = "4.1.128.Final"
 
 JMS_CLIENT_LIBRARIES = (
@@ -116,6 +117,12 @@ def broker_class_path(chosen: Release) -> str:
 def jms_client_jars() -> Path:
     """Return the folder with the jakarta JMS clients of OpenWire, Artemis Core and qpid-jms."""
     return libraries("jms-clients", JMS_CLIENT_LIBRARIES)
+
+
+def java_agent() -> Path:
+    """Return the jar of OpenTelemetry's agent for Java."""
+    [jar] = libraries("java-agent", (JAVA_AGENT,)).glob("*.jar")
+    return jar
 
 
 def libraries(name: str, coordinates: Sequence[str]) -> Path:
@@ -219,6 +226,7 @@ def fetch_everything(report: Callable[[str], None]) -> None:
         ("broker tether", lambda: compiled("Tether.java")),
         ("JMS peer", lambda: compiled("Peer.java", jms_client_jars())),
         ("library of notes", notes_library),
+        ("agent of OpenTelemetry", java_agent),
     ]
     for number, (label, fetched) in enumerate(steps, start=1):
         report(f"[{number}/{len(steps)}] {label} ...")

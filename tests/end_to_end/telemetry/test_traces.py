@@ -1,18 +1,22 @@
-"""Each attempt is a span, linked to the producer's, on real brokers and a real receiver."""
+"""Spans, metrics and lines by OTLP, on real brokers, to a real receiver."""
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from amqsidecar.model.trace_context import own_context
 from support.brokers.real import ArtemisBroker, Broker
-from support.jms.peer import JmsPeer
+from support.jms.peer import JmsPeer, PeerProcess, shared_process
+from support.jms.process import JVM_FLAGS
+from support.maven import java_agent
 from support.otlp_receiver import Behaviour, OtlpReceiver, attributes_of, otlp_receiver
 from support.sidecar.policy import write_policy
 from support.sidecar.process import SidecarProcess
 from support.waiting import eventually
+from support.web.client import web_client
 
 pytestmark = pytest.mark.broker
 
@@ -45,14 +49,19 @@ class Site:
     """A queue whose messages die until they are exhausted, and a sidecar that sends spans."""
 
     def __init__(
-        self, request: pytest.FixtureRequest, folder: Path, unique: str, receiver: OtlpReceiver
+        self,
+        request: pytest.FixtureRequest,
+        folder: Path,
+        unique: str,
+        receiver: OtlpReceiver,
+        process: PeerProcess | None = None,
     ) -> None:
         self.wire = request.param
         name, provider, self.how = WIRES[self.wire]
         broker: Broker = request.getfixturevalue(name)
         is_artemis = isinstance(broker, ArtemisBroker)
         self.queue = f"{unique}.orders"
-        self.peer = JmsPeer.of(broker, provider)
+        self.peer = JmsPeer.of(broker, provider, process=process or shared_process())
         self.receiver = receiver
         self.sidecar = SidecarProcess(
             folder,
@@ -89,6 +98,59 @@ def site(
     made = Site(request, tmp_path, unique, receiver)
     with made.sidecar:
         yield made
+
+
+@pytest.fixture
+def agent_site(
+    request: pytest.FixtureRequest, tmp_path: Path, unique: str, receiver: OtlpReceiver
+) -> Iterator[Site]:
+    """A site whose application runs under OpenTelemetry's agent."""
+    process = PeerProcess(
+        (
+            *JVM_FLAGS,
+            # Why: the agent loads classes that the archive has, too.
+            "-Xshare:off",
+            f"-javaagent:{java_agent()}",
+            "-Dotel.service.name=orders",
+            f"-Dotel.exporter.otlp.endpoint={receiver.url}",
+            "-Dotel.exporter.otlp.protocol=http/protobuf",
+            "-Dotel.metrics.exporter=none",
+            "-Dotel.logs.exporter=none",
+            "-Dotel.bsp.schedule.delay=200",
+        )
+    )
+    made = Site(request, tmp_path, unique, receiver, process)
+    with made.sidecar:
+        yield made
+    process.close()
+
+
+@pytest.mark.parametrize(
+    "agent_site",
+    ["core", *(pytest.param(one, marks=pytest.mark.proof) for one in ("amqp", "openwire"))],
+    indirect=True,
+)
+def test_the_attempts_link_to_the_producer_of_an_application_under_the_agent(
+    agent_site: Site,
+) -> None:
+    site, receiver = agent_site, agent_site.receiver
+    site.sidecar.start()
+    site.send()
+    site.exhaust(1)
+
+    def attempts() -> list[Span]:
+        return [one for one in receiver.spans if one.kind == Span.SPAN_KIND_CLIENT]
+
+    def produced() -> list[Span]:
+        return [one for one in receiver.spans if one.kind == Span.SPAN_KIND_PRODUCER]
+
+    eventually(lambda: len(attempts()) == 2 * DEATHS - 1, what="all attempts are there")
+    [sent] = eventually(produced, what="the application's own span is there")
+    assert site.queue in sent.name
+    links = {(link.trace_id, link.span_id) for one in attempts() for link in one.links}
+    assert links == {(sent.trace_id, sent.span_id)}
+    assert sent.trace_id not in {one.trace_id for one in attempts()}
+    assert len(of(attempts(), "settle")) == DEATHS
 
 
 def of(spans: list[Span], operation: str) -> list[Span]:
@@ -180,3 +242,41 @@ def test_a_receiver_that_takes_nothing_stops_nothing(site: Site, behaviour: Beha
     site.exhaust(21)
     eventually(lambda: len(site.receiver.spans) >= 2 * DEATHS - 1, what="later ones are there")
     assert site.sidecar.metric(dropped) == all_spans
+
+
+@pytest.mark.parametrize("site", ["core"], indirect=True)
+def test_metrics_log_and_audit_come_without_a_scrape(site: Site) -> None:
+    site.sidecar.environ["OTEL_METRIC_EXPORT_INTERVAL"] = "500"
+    site.sidecar.start()
+    receiver = site.receiver
+    site.send(2, secret="geheim-4711")
+    site.exhaust(2)
+    eventually(lambda: value_of(receiver, "amqsidecar_exhausted_total") == 2)
+    eventually(lambda: "started" in bodies(receiver), what="the first line is there")
+    with web_client(f"http://{site.sidecar._http}") as client:
+        csrf = client.get("/api/v1/session").json()["csrf"]
+        marker = {"text": "orders 4.2", "destination": site.queue}
+        answer = client.post("/api/v1/markers", json=marker, headers={"X-CSRF-Token": csrf})
+        assert answer.is_success, answer.text
+    eventually(lambda: audited(receiver, "mark"), what="the line of the audit is there")
+    [line] = audited(receiver, "mark")
+    assert line["event.dataset"] == "amqsidecar.audit"
+    assert "geheim" not in str(receiver.logs) + str(receiver.metrics)
+    site.sidecar.stop()
+    # What is left at the end comes, too.
+    assert value_of(receiver, "amqsidecar_resent_total") == 4
+
+
+def bodies(receiver: OtlpReceiver) -> list[str]:
+    return [one.body.string_value for one in receiver.logs]
+
+
+def audited(receiver: OtlpReceiver, action: str) -> list[dict[str, Any]]:
+    found = [attributes_of(one.attributes) for one in receiver.logs]
+    return [one for one in found if one.get("event.action") == action]
+
+
+def value_of(receiver: OtlpReceiver, name: str) -> float:
+    """Return the latest value of a counter, over all labels."""
+    found = [one for one in receiver.metrics if one.name == name]
+    return sum(point.as_double for point in found[-1].sum.data_points) if found else 0.0
