@@ -226,7 +226,6 @@ def fetch_everything(report: Callable[[str], None]) -> None:
         ("broker tether", lambda: compiled("Tether.java")),
         ("JMS peer", lambda: compiled("Peer.java", jms_client_jars())),
         ("library of notes", notes_library),
-        ("agent of OpenTelemetry", java_agent),
     ]
     for number, (label, fetched) in enumerate(steps, start=1):
         report(f"[{number}/{len(steps)}] {label} ...")

@@ -125,11 +125,8 @@ def agent_site(
     process.close()
 
 
-@pytest.mark.parametrize(
-    "agent_site",
-    ["core", *(pytest.param(one, marks=pytest.mark.proof) for one in ("amqp", "openwire"))],
-    indirect=True,
-)
+@pytest.mark.proof  # Why: its agent is fetched for this alone.
+@pytest.mark.parametrize("agent_site", ["core", "amqp", "openwire"], indirect=True)
 def test_the_attempts_link_to_the_producer_of_an_application_under_the_agent(
     agent_site: Site,
 ) -> None:
