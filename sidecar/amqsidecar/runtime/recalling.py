@@ -34,7 +34,10 @@ CHANGED_AT_ONCE: Final = 1_000
 """Rows that one look gives back, discards or gives up as missing."""
 
 QUIET_S: Final = 1.0
-"""A queue without deliveries for this long is read to its end, or holds undeliverable messages."""
+"""A queue without deliveries for this long is read to its end, if the broker counts none in it."""
+
+STALLED_S: Final = 10.0
+"""A queue without deliveries for this long holds undeliverable messages, if it holds any."""
 
 _READ_WHOLE: Final = (
     "chosen messages were not found among those that the broker hands over at once; so all of {} "
@@ -149,9 +152,18 @@ class Recalling:
             rows = wanted.get(name, [])
             if rows and is_quiet:
                 self._miss(reading, rows)
-            elif not rows and (is_quiet or reading.redelivery_ids):
+            elif not rows and (reading.redelivery_ids or (is_quiet and self._is_over(reading))):
                 del self._reading[name]
         return self._reading != before
+
+    def _is_over(self, reading: IntakeQueue) -> bool:
+        """Return whether a quiet queue hands over nothing more; else the rest would go ahead."""
+        if self._clock.monotonic_s() - self._quiet_since_s >= STALLED_S:
+            return True
+        try:
+            return self._link.count(reading, 1) == 0
+        except BrokerRefused:
+            return False
 
     def _queue_to_read(self, queue: Destination, rows: Sequence[RowView]) -> IntakeQueue:
         if self._link.features.choosing is None:
