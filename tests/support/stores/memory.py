@@ -92,7 +92,6 @@ class _Contents:
     begun: Begun | None = None
     rows: dict[int, TakenRow] = field(default_factory=dict)
     reasons: dict[int, str] = field(default_factory=dict)
-    gates: dict[int, str] = field(default_factory=dict)
     passing: set[int] = field(default_factory=set)
     holds: dict[str, int] = field(default_factory=dict)
     blocks: list[_Block] = field(default_factory=list)
@@ -102,7 +101,6 @@ class _Contents:
             self,
             rows=self.rows.copy(),
             reasons=self.reasons.copy(),
-            gates=self.gates.copy(),
             passing=self.passing.copy(),
             holds=self.holds.copy(),
             blocks=self.blocks.copy(),
@@ -222,15 +220,17 @@ class MemoryTransaction:
     ) -> None:
         for row in self._at_rest(ids):
             if row.state is RowState.WAITING:
-                self._contents.rows[row.id] = msgspec.structs.replace(row, due_at_ms=due_at_ms)
+                self._contents.rows[row.id] = msgspec.structs.replace(
+                    row, due_at_ms=due_at_ms, gate=None if gate is None else storable(gate)
+                )
                 self._contents.reasons[row.id] = storable(reason)
-                self._set_gate(row.id, gate)
 
     def park(self, ids: Sequence[int], reason: str) -> None:
         for row in self._at_rest(ids):
-            self._contents.rows[row.id] = msgspec.structs.replace(row, state=RowState.PARKED)
+            self._contents.rows[row.id] = msgspec.structs.replace(
+                row, state=RowState.PARKED, gate=None
+            )
             self._contents.reasons[row.id] = storable(reason)
-            self._set_gate(row.id, None)
 
     def remove(self, ids: Sequence[int]) -> None:
         self._settle_sent([row.id for row in self._at_rest(ids)])
@@ -287,11 +287,6 @@ class MemoryTransaction:
             raise AssertionError("rows of an unfinished cycle can't be changed")
         return [rows[one] for one in dict.fromkeys(ids) if one in rows]
 
-    def _set_gate(self, row_id: int, gate: str | None) -> None:
-        self._contents.gates.pop(row_id, None)
-        if gate is not None:
-            self._contents.gates[row_id] = storable(gate)
-
     def _settle_sent(self, ids: Sequence[int] | frozenset[int]) -> None:
         rows = self._contents.rows
         final = {
@@ -313,7 +308,6 @@ class MemoryTransaction:
         for row_id in ids:
             self._contents.rows.pop(row_id, None)
             self._contents.reasons.pop(row_id, None)
-            self._contents.gates.pop(row_id, None)
             self._contents.passing.discard(row_id)
 
 
@@ -506,7 +500,6 @@ class MemoryStore:
             **dict(zip(_VIEWED, _viewed_of(row), strict=True)),
             size_bytes=len(row.message),
             reason=contents.reasons.get(row.id),
-            gate=contents.gates.get(row.id),
             in_flight=contents.begun is not None and row.id in contents.begun.sent,
         )
 
@@ -526,7 +519,6 @@ class MemoryStore:
                 fields = {name: value for name, value in fields.items() if name not in known}
                 contents.rows[number] = msgspec.structs.replace(contents.rows[number], **fields)
                 contents.reasons.pop(number, None)
-                contents.gates.pop(number, None)
                 contents.passing.discard(number)
                 if made.passes_gates:
                     contents.passing.add(number)
