@@ -224,7 +224,7 @@ def test_a_stale_process_overwrites_nothing(site: Site, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(reporter, "_collect", stale)
     reporter.look()
-    # It was asked anew, with the outbox as the other one left it.
+    # The change ran again, on the outbox that the other process had written.
     assert asked == [0, 1]
     outbox = read_outbox(site.store.read_value(PREFIX + "ops"), 0)
     assert [one.matter.kind for one in outbox.log] == [Kind.TEST]

@@ -4,7 +4,7 @@ Such a message is exhausted where it lies: no rule redelivers it, and a person m
 which decision the rules would make.
 """
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -16,8 +16,19 @@ from amqsidecar.model.provenance import lying_id
 from amqsidecar.model.schedule import RowState, TakenRow
 
 _WOULD: Final = "manual; when found, the rules would"
-WOULD_DISCARD: Final = f"{_WOULD} discard it"
-"""How a row's rule begins where the rules would discard the message."""
+
+
+class InPlaceMessage(NamedTuple):
+    """The row of a message that was looked at.
+
+    Attributes:
+        events: of its death.
+        would_be_discarded: by the rules.
+    """
+
+    row: TakenRow
+    events: tuple[AnyEvent, ...]
+    would_be_discarded: bool
 
 
 def named(delivery: Delivery) -> Delivery:
@@ -27,9 +38,7 @@ def named(delivery: Delivery) -> Delivery:
     return msgspec.structs.replace(delivery, provenance=provenance)
 
 
-def in_place_row(
-    judge: Judge, delivery: Delivery, row_id: int, now_ms: int
-) -> tuple[TakenRow, tuple[AnyEvent, ...]]:
+def in_place_row(judge: Judge, delivery: Delivery, row_id: int, now_ms: int) -> InPlaceMessage:
     """Return the row of a message that was looked at, and the events of its death.
 
     Args:
@@ -69,7 +78,7 @@ def in_place_row(
         destination=queue,
         rule=row.rule,
     )
-    return row, (received, event)
+    return InPlaceMessage(row, (received, event), judgement.row is None)
 
 
 def _would(judgement: Judgement) -> str:
@@ -77,7 +86,7 @@ def _would(judgement: Judgement) -> str:
     row = judgement.row
     if row is None:
         rules = [one.rule for one in judgement.events if isinstance(one, Discarded)]
-        return f"{WOULD_DISCARD}: {', '.join(rules)}"
+        return f"{_WOULD} discard it: {', '.join(rules)}"
     match row.state:
         case RowState.PARKED:
             return f"{_WOULD} park it: {row.rule}"

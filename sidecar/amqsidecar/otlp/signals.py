@@ -1,4 +1,4 @@
-"""What is sent by OTLP."""
+"""The kinds of telemetry that OTLP carries."""
 
 from enum import StrEnum
 

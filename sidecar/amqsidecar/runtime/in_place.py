@@ -14,7 +14,7 @@ import structlog
 
 from amqsidecar.broker import BrokerKind, Delivery, IntakeQueue, LookSession
 from amqsidecar.clock import Clock
-from amqsidecar.engine.in_place import WOULD_DISCARD, in_place_row
+from amqsidecar.engine.in_place import InPlaceMessage, in_place_row
 from amqsidecar.engine.intake import IntakeNames
 from amqsidecar.engine.judging.judge import Judge
 from amqsidecar.errors import BrokerRefused, DiscoveryRefused
@@ -23,7 +23,7 @@ from amqsidecar.model.left_behind import REFUSED, LeftBehind
 from amqsidecar.model.life import is_of_listener
 from amqsidecar.model.outcome import Counters
 from amqsidecar.model.provenance import lying_id
-from amqsidecar.model.schedule import WANTED, RowFilter, RowState, TakenRow
+from amqsidecar.model.schedule import WANTED, RowFilter, RowState
 from amqsidecar.runtime.final_queues import forget_gone, is_recalling
 from amqsidecar.runtime.intake_keeper import FindIntake
 from amqsidecar.runtime.mode import LiveMode
@@ -292,7 +292,7 @@ class InPlaceIndex:
             (found, str(one.source)): one for one in page if (found := lying_id(one.provenance))
         }
         store, moves = self._store, self._moves
-        added: list[TakenRow] = []
+        added: list[InPlaceMessage] = []
         with store.adding_lying() as add:
             ids = {
                 (row.redelivery_id, row.final_queue): row.id
@@ -312,20 +312,21 @@ class InPlaceIndex:
             ]
             if new:
                 row_id, now_ms = store.allocate_ids(len(new)), self._clock.now_ms()
-                made = [
+                added = [
                     in_place_row(judge, one, row_id + at, now_ms)
                     for at, one in enumerate(judge.prepare(new))
                 ]
-                added = [row for row, _ in made]
-                add(added, [event for _, events in made for event in events])
+                add([one.row for one in added], [event for one in added for event in one.events])
                 moves.own = range(row_id, row_id + len(new))
-                ids.update(((row.redelivery_id, row.final_queue), row.id) for row in added)
+                ids.update(
+                    ((one.row.redelivery_id, one.row.final_queue), one.row.id) for one in added
+                )
         for place, one in by_place.items():
             if (row_id := ids.get(place, 0)) > 0:
                 self._seen_of(one.source).add(row_id)
                 last[one.source] = max(row_id, last.get(one.source, 0))
         self._report_discards(
-            Counter(row.destination for row in added if row.rule.startswith(WOULD_DISCARD))
+            Counter(one.row.destination for one in added if one.would_be_discarded)
         )
         for name, count in Counter(str(one.source) for one in new).items():
             log.info("found_in_place", queue=name, count=count)

@@ -102,7 +102,7 @@ class _Handler(WatchedFileHandler):
 
 
 def keep_latest_days(path: Path, days: int, today: date) -> None:
-    """Name a file of an earlier day by its last day, and remove those older than so many days.
+    """Rename a file that ends on an earlier day to that day; remove files older than `days`.
 
     If the process dies inside, the file has both names; its lines stay.
 

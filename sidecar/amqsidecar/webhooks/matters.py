@@ -27,7 +27,7 @@ LOOK_S: Final = 2.0
 IDLE_S: Final = 20.0
 """Between looks where nothing happened."""
 SHARE: Final = 100
-"""Where much happens, one part in so many of the time is spent on looks."""
+"""A look is followed by a pause of at least so many times its duration."""
 
 _OPERATIONS: Final = 50
 _DESTINATIONS: Final = 500

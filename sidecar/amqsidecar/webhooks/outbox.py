@@ -147,7 +147,7 @@ def read_outbox(body: bytes | None, now_ms: int) -> WebhookOutbox:
 
 
 class WantedMatters(msgspec.Struct, frozen=True, kw_only=True):
-    """What a subscription is about, and how often it says so.
+    """The matters that a subscription reports, and its pace.
 
     Attributes:
         kinds: of matters.

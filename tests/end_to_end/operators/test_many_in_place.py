@@ -103,7 +103,7 @@ class Many:
 
 
 def wait_for_rows(sidecar: SidecarProcess, count: int) -> None:
-    """Wait until the schedule knows so many messages in place."""
+    """Wait until the schedule has that many rows of messages in place."""
 
     def lying() -> int:
         return sum(one["count"] for one in msgspec.to_builtins(sidecar.status())["exhausted"])

@@ -261,7 +261,7 @@ def test_origins_of_a_shared_queue_are_refused(site: Site) -> None:
 
 @pytest.mark.parametrize("exports", [False, True], ids=["discard", "export"])
 def test_the_retention_announces_discards_and_gives_back(site: Site, *, exports: bool) -> None:
-    """What lies for three days is announced; a cancel keeps it, and an undo puts it back.
+    """Messages of three days are announced; a cancel keeps them, and an undo puts them back.
 
     Payments, which no entry names, stay in the same queue.
     """

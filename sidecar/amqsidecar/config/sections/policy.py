@@ -24,7 +24,7 @@ class VerdictPolicy(StrEnum):
 
 
 class WaitEnd(StrEnum):
-    """What becomes of a message that waited for an event in vain."""
+    """The way of a message whose longest wait for an event has passed."""
 
     RELEASE = "release"
     EXHAUST = "exhaust"

@@ -1,6 +1,7 @@
 """The API's side about what happens outside: markers, and events that messages wait for."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import msgspec
 
@@ -59,20 +60,25 @@ class Marking:
 
     async def _report_event(self, call: Call) -> Signal:
         def report(at: QueryContext) -> Signal:
-            try:
-                return report_event(at.store, call.part("name"), call.actor, at.now_ms)
-            except ActionRefused as error:
-                raise HttpRefused(400, str(error)) from error
+            return report_event(at.store, call.part("name"), call.actor, at.now_ms)
 
-        return await self._queries.ask(call.caller, report)
+        with _refusals_answered():
+            return await self._queries.ask(call.caller, report)
 
     async def _set_marker(self, call: Call) -> Marker:
         wanted: NewMarker = call.body
 
         def mark(at: QueryContext) -> Marker:
-            try:
-                return set_marker(at.store, wanted.text, wanted.destination, call.actor, at.now_ms)
-            except ActionRefused as error:
-                raise HttpRefused(400, str(error)) from error
+            return set_marker(at.store, wanted.text, wanted.destination, call.actor, at.now_ms)
 
-        return await self._queries.ask(call.caller, mark)
+        with _refusals_answered():
+            return await self._queries.ask(call.caller, mark)
+
+
+@contextmanager
+def _refusals_answered() -> Iterator[None]:
+    """Answer a wrong request with its reason."""
+    try:
+        yield
+    except ActionRefused as error:
+        raise HttpRefused(400, str(error)) from error
