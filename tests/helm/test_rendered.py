@@ -779,13 +779,20 @@ def test_each_way_out_leads_to_its_peers_only() -> None:
         ([4318], PEERS["telemetry"]),
         ([443], PEERS["objectStore"]),
     ]
-    objects = render(values | {"listener": {"enabled": True}})
-    [policy] = [
-        one
-        for one in objects
-        if one["kind"] == "NetworkPolicy" and one["metadata"]["name"].endswith("-listener")
-    ]
-    assert [rule["to"] for rule in policy["spec"]["egress"]] == [PEERS["dns"], PEERS["broker"]]
+    config["fleet"] = {"sidecars": {"one": "http://one:9464"}}
+    helped = values | {
+        "listener": {"enabled": True},
+        "fleet": {"enabled": True, "host": "fleet.example.com"},
+    }
+    helpers = {
+        one["metadata"]["name"].rpartition("-")[2]: [
+            rule.get("to") for rule in one["spec"]["egress"]
+        ]
+        for one in render(helped)
+        if one["kind"] == "NetworkPolicy"
+    }
+    assert helpers["listener"] == [PEERS["dns"], PEERS["broker"]]
+    assert helpers["fleet"] == [PEERS["dns"], None, PEERS["openid"], PEERS["telemetry"]]
 
 
 @pytest.mark.parametrize(

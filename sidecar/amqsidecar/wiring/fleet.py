@@ -2,10 +2,10 @@
 
 import asyncio
 import ssl
+from collections.abc import Iterator
 
 import structlog
-from prometheus_client import CollectorRegistry, ProcessCollector
-from prometheus_client.exposition import choose_encoder
+from prometheus_client import Metric
 from starlette.requests import Request
 
 from amqsidecar import __version__
@@ -30,8 +30,9 @@ from amqsidecar.http.serving import HttpServer
 from amqsidecar.runtime.process import collect_seldom
 from amqsidecar.telemetry import audit
 from amqsidecar.telemetry.logs import configure_logs
+from amqsidecar.telemetry.metrics import Metrics
 from amqsidecar.web_client import Client
-from amqsidecar.wiring.parts import access_settings, stopping
+from amqsidecar.wiring.parts import access_settings, otlp_sending, stopping
 
 log = structlog.get_logger("amqsidecar.wiring.app")
 
@@ -56,13 +57,15 @@ def run_fleet(config: Config) -> int:
     configure_logs(config.log.level, config.log.format)
     audit.open_audit(config.log.audit, keep_days=config.log.audit_days)
     collect_seldom()
-    asyncio.run(_serve(config))
+    clock, metrics = SystemClock(), _FleetMetrics()
+    with otlp_sending(config, clock, metrics, None):
+        asyncio.run(_serve(config, clock, metrics))
     log.info("stopped")
     return 0
 
 
-async def _serve(config: Config) -> None:
-    options, clock = config.fleet, SystemClock()
+async def _serve(config: Config, clock: SystemClock, metrics: Metrics) -> None:
+    options = config.fleet
     tls = _tls(config)
     client = Client(tls, options.timeout_s, options.answer_mib * _MIB)
     watch = Watch(_sources(config), Client(tls, PROBE_S, _MIB), clock)
@@ -75,7 +78,7 @@ async def _serve(config: Config) -> None:
         return person_of(request, entrance.access, settings)
 
     app = make_app(
-        make_probes(_render, lambda: "", lambda: "; ".join(watch.sources.problems)),
+        make_probes(metrics.render, lambda: "", lambda: "; ".join(watch.sources.problems)),
         entrance.access,
         [*api.routes(desk, person), *pages.routes(frame, desk, person), *entrance.routes],
         frame.show_refusal,
@@ -122,10 +125,8 @@ def _tls(config: Config) -> ssl.SSLContext:
     return trusted_by(config.fleet.ca_file, "fleet.ca_file")
 
 
-_REGISTRY = CollectorRegistry(auto_describe=False)
-ProcessCollector(registry=_REGISTRY)
+class _FleetMetrics(Metrics):
+    """Of the service's table only what this process has, beside memory and processor."""
 
-
-def _render(accept: str) -> tuple[bytes, str]:
-    encode, kind = choose_encoder(accept)
-    return encode(_REGISTRY), kind
+    def families(self) -> Iterator[Metric]:
+        return (one for one in super().families() if one.name == "amqsidecar_otlp_dropped")

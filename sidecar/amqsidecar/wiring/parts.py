@@ -169,21 +169,7 @@ class ProcessParts:
     @contextmanager
     def sending(self, open_schedule: OpenSchedule | None) -> Iterator[None]:
         """Send to the receiver of OTLP while the block runs, where there is one."""
-        options = self.config.otel
-        if not options.endpoint:
-            yield
-            return
-        from amqsidecar.otlp.sender import OtlpSender  # noqa: PLC0415 - an extra, which is there
-
-        self._sender = OtlpSender(
-            options.endpoint,
-            options.signals,
-            options.traced_share,
-            self.clock,
-            self.metrics,
-            open_schedule,
-        )
-        with self._sender.running():
+        with otlp_sending(self.config, self.clock, self.metrics, open_schedule) as self._sender:
             yield
 
     @contextmanager
@@ -276,6 +262,24 @@ class ProcessParts:
             self._sender.observe(events, stats)
         if stats is not None:
             self.metrics.cycle_finished(stats.duration_s, stats.taken + stats.sent)
+
+
+@contextmanager
+def otlp_sending(
+    config: Config, clock: Clock, metrics: Metrics, open_schedule: OpenSchedule | None
+) -> Iterator["OtlpSender | None"]:
+    """Send to the receiver of OTLP while the block runs; gives None where there is none."""
+    options = config.otel
+    if not options.endpoint:
+        yield None
+        return
+    from amqsidecar.otlp.sender import OtlpSender  # noqa: PLC0415 - an extra, which is there
+
+    sender = OtlpSender(
+        options.endpoint, options.signals, options.traced_share, clock, metrics, open_schedule
+    )
+    with sender.running():
+        yield sender
 
 
 @contextmanager

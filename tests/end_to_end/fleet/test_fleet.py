@@ -14,6 +14,7 @@ from amqsidecar.http.access import Role
 from amqsidecar.http.authentication.files import new_token, token_digest
 from amqsidecar.http.authentication.session import COOKIE
 from support.machine.ports import free_port
+from support.otlp_receiver import attributes_of, otlp_receiver
 from support.waiting import eventually
 from support.web.client import web_client
 from support.web.fleet import (
@@ -196,6 +197,24 @@ def test_a_viewer_changes_nothing_and_strangers_see_nothing(fleet: Fleet) -> Non
     with fleet.process.client() as client:
         assert client.get("/api/v1/overview").status_code == 401
         assert client.get("/healthz").status_code == 200
+
+
+def test_audit_lines_of_the_fleet_reach_a_receiver_of_otlp(tmp_path: Path) -> None:
+    with otlp_receiver() as receiver, prepared_sidecar(tmp_path / "one") as url:
+        sets = [f"otel.endpoint={receiver.url}", "otel.signals=logs"]
+        with (
+            FleetProcess(tmp_path, {"one": url}, sets) as process,
+            process.client(**as_person("vera", "viewers")) as client,
+        ):
+            body = {"action": "hold", "approvals": []}
+            assert client.post("/api/v1/operations", json=body).status_code == 403
+            dropped = 'amqsidecar_otlp_dropped_total{signal="logs"} 0.0'
+            shown = client.get("/metrics").text
+        assert dropped in shown
+        assert shown.count("\namqsidecar_") == 1
+        [line] = [one for one in receiver.logs if one.body.string_value == "vera (proxy): request"]
+        about = attributes_of(line.attributes)
+        assert (about["user.name"], about["event.outcome"]) == ("vera", "failure")
 
 
 def test_a_form_of_another_site_does_nothing(fleet: Fleet) -> None:
