@@ -27,10 +27,11 @@ from amqsidecar.model import row_changes
 from amqsidecar.model.cause import cause_group
 from amqsidecar.model.operation import Action
 from amqsidecar.model.schedule import InstanceView, RowFilter, RowState
+from amqsidecar.operations import operate
 from amqsidecar.stores.sqlite.store import SqliteStore
 from amqsidecar.web_client import Client, RawAnswer
 from support.virtual_clock import VirtualClock
-from support.web.worlds import ORDERS, RULES, TIMEOUT, World, two_worlds
+from support.web.worlds import NOW_MS, ORDERS, RULES, TIMEOUT, World, two_worlds
 
 GROUP: Final = cause_group(TIMEOUT)
 SECRETS: Final = re.compile(r"pat-|root-|card stolen|pay [01]|broker[01]|pay\.(many|z)|cause 3")
@@ -413,12 +414,12 @@ async def test_a_stream_tells_only_of_what_is_seen(tmp_path: Path) -> None:
     assert len(set(told[1]["operator"])) == 3
 
 
-def hold(schedule: Path, place: str) -> None:
+def hold(schedule: Path, place: str, actor: str = "ann") -> None:
     """Hold what waits for a queue, as another process does."""
     with closing(SqliteStore(schedule, clock=VirtualClock())) as store:
         store.open()
         chosen = RowFilter(destination=f"queue://{place}", state=RowState.WAITING)
-        assert store.change(chosen, row_changes.hold(1, "ann"))
+        assert store.change(chosen, row_changes.hold(1, actor))
 
 
 async def next_counters(events: AsyncIterator[bytes], last: bytes) -> bytes:
@@ -427,6 +428,34 @@ async def next_counters(events: AsyncIterator[bytes], last: bytes) -> bytes:
         if event.startswith(b"event: counters") and event != last:
             return event
     raise AssertionError("the stream has ended")
+
+
+async def test_a_mark_of_events_does_not_count_them_and_finds_what_others_did(
+    tmp_path: Path,
+) -> None:
+    async with two_worlds(tmp_path) as (world, _):
+        client = world.clients["orders"]
+
+        async def mark() -> int:
+            answer = await client.get("/api/v1/preview?action=retry&id=3")
+            return int(answer.json()["since"])
+
+        before = await mark()
+        hold(world.path, "orders.a", "ben")
+        after = [await mark() for _ in range(8)]
+        with closing(SqliteStore(world.path, clock=VirtualClock(NOW_MS))) as store:
+            store.open()
+            assert min(after) > 1_000 * store.event_mark()
+            assert len({*after}) > 1
+            for since, expected in ((before, (0, 1)), (after[0], (1, 0))):
+                asked = {"action": "retry", "filter": {"id": [3]}, "expected": 1, "since": since}
+                answer = await client.post("/api/v1/operations", json=asked)
+                assert answer.status_code == 201, answer.text
+                number = answer.json()["id"]
+                operate.carry_out(store, number, "ann", ".final", lambda: NOW_MS)
+                done = store.operation(number)
+                assert done is not None
+                assert (done.changed, done.overtaken) == expected
 
 
 async def test_a_large_action_and_each_discard_wait_for_another_person(tmp_path: Path) -> None:
