@@ -186,7 +186,7 @@ class TellsSettings(Protocol):
     """A link that can ask for the merged settings of addresses (Artemis)."""
 
     def address_settings(self, addresses: Sequence[str]) -> list[Mapping[str, Any]]:
-        """Return what the broker says of each address, in order.
+        """Return the merged settings of each address, in order.
 
         Raises:
             BrokerRefused: this user may not ask.
@@ -195,7 +195,7 @@ class TellsSettings(Protocol):
 
 
 class Features(msgspec.Struct, frozen=True, kw_only=True):
-    """What a link can do beyond the contract; None = its wire can't.
+    """The optional features of a link; None = its wire lacks it.
 
     Attributes:
         preferred_batch: messages of a transaction beyond which it gets no faster; 0 = no bound.
@@ -259,7 +259,7 @@ class LookSession(Protocol):
         ...
 
     def browse(self, queue: IntakeQueue, at_most: int) -> Iterator[Delivery]:
-        """Return what lies in a dead-letter queue, in order, without taking or changing it.
+        """Return the messages of a dead-letter queue, in order, without taking or changing them.
 
         The broker hands it over as it is read, so that it takes bounded memory; the link can be
         used for other questions between two messages. It ends when it is dropped.
@@ -284,7 +284,7 @@ class LookSession(Protocol):
         ...
 
     def left_behind(self) -> tuple[LeftBehind, ...]:
-        """Return what is not taken out of the attached queues, or not shown by a browse, and why.
+        """Return the messages of the attached queues that are not taken, or not browsed, and why.
 
         Also messages of any queue that the broker counts as handed out and no consumer has, where
         it says so, from the second call on. May ask the broker; called now and then, never per
@@ -315,7 +315,7 @@ class LookSession(Protocol):
         ...
 
     def send_terms(self, destination: Destination, *, makes: bool = False) -> SendTerms:
-        """Return what becomes of a send to a destination.
+        """Return the terms of a send to a destination.
 
         Cheap: results are cached for some seconds and refreshed on change; only what has filters,
         or held up a link before (`LinkLost.held_up_by`), is asked about each time.
@@ -338,7 +338,7 @@ class LookSession(Protocol):
         ...
 
     def filter_view(self, resend: Resend) -> PropertyOf:
-        """Return what a filter of the broker sees of a message, once it is sent over this link.
+        """Return the fields that a filter of the broker sees once a message is sent over this link.
 
         Raises:
             UndecodableMessage: the message can't be taken apart, and so can't be sent.

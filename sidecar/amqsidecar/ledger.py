@@ -80,7 +80,7 @@ class MemberUpdate(NamedTuple):
 
 
 class MemberOutcome(NamedTuple):
-    """What became of a member."""
+    """The outcome of a member."""
 
     redelivery_id: str
     outcome: OutcomeKind
@@ -265,7 +265,7 @@ class Ledger(Protocol):
         ...
 
     def originals(self, redelivery_id: str) -> list[Original]:
-        """Return what a message was before edits, the oldest first."""
+        """Return the versions of a message before its edits, the oldest first."""
         ...
 
     # What was seen of destinations.
@@ -321,7 +321,7 @@ class Ledger(Protocol):
         ...
 
     def service_marks(self, limit: int) -> list[ServiceMark]:
-        """Return what services did, the latest first, at most `limit`."""
+        """Return the acts of services, the latest first, at most `limit`."""
         ...
 
     def add_marker(self, marker: Marker) -> None:

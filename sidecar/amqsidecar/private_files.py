@@ -25,9 +25,9 @@ def open_private(path: Path, flags: int) -> int:
 
 
 def private_opener(path: str, flags: int) -> int:
-    """Return what `open` needs for a file that only its owner can read if it is new.
+    """Return a descriptor for `open`; only the owner can read a file that is new.
 
-    Why one that is there keeps its mode: it may be a device.
+    Why an existing file keeps its mode: it may be a device.
     """
     return os.open(path, flags, 0o600)
 

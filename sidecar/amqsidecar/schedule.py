@@ -65,11 +65,11 @@ class ScheduleView(Rows, Protocol):
         ...
 
     def observations(self, destination: str, from_ms: int, until_ms: int) -> list[Observation]:
-        """Return what was seen of a destination in [from, until), the oldest first."""
+        """Return the observations of a destination in [from, until), the oldest first."""
         ...
 
     def recent_observations(self, since_ms: int) -> list[Observation]:
-        """Return what was seen of all destinations since a time, the oldest first."""
+        """Return the observations of all destinations since a time, the oldest first."""
         ...
 
 
@@ -108,8 +108,8 @@ class BrokerSchedule(ScheduleView, Protocol):
 
 
 class ShowsSchedule(Protocol):
-    """A session of a link to a broker that itself keeps what waits."""
+    """A session of a link to a broker that itself keeps waiting messages."""
 
     def schedule(self) -> BrokerSchedule:
-        """Return what waits in the broker, for the time of this session."""
+        """Return the schedule that the broker keeps; it is usable while this session is open."""
         ...

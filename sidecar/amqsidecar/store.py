@@ -245,7 +245,7 @@ class Store(Rows, Protocol):
     """The part of a schedule that cycles need; one object belongs to one thread."""
 
     def set_manual(self, instance: str, patterns: Sequence[str]) -> None:
-        """Store what an instance leaves to a person, for `instances`. Durable."""
+        """Store the patterns that an instance leaves to a person, for `instances`. Durable."""
         ...
 
     def reopen(self) -> StoreState:

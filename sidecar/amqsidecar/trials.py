@@ -129,7 +129,7 @@ class TrialFeatures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Trials(Protocol):
-    """Tries what the user may do; takes nothing and leaves nothing but queues that were missing."""
+    """Tries the user's rights; takes nothing and leaves nothing but queues that were missing."""
 
     @property
     def features(self) -> TrialFeatures:

@@ -60,7 +60,7 @@ class SendsAhead(Generic[BegunT]):
 
     @property
     def sends(self) -> Sequence[Resend]:
-        """What is begun; empty = nothing is."""
+        """The sends that are begun; empty = none."""
         return self._begun[0].sends if self._begun else ()
 
     def begin(self, sends: Sequence[Resend]) -> None:
@@ -85,7 +85,7 @@ class SendsAhead(Generic[BegunT]):
         return self._begun.pop()
 
     def forget(self) -> None:
-        """Forget what was begun, because it is undone already."""
+        """Forget the begun sends, because they are undone already."""
         self._begun.clear()
 
 

@@ -40,7 +40,7 @@ class Secret:
 
 
 def revealed(secret: Secret | None) -> str | None:
-    """Return what a secret hides; None = there is none."""
+    """Return the text of a secret; None = there is none."""
     return None if secret is None else secret.reveal()
 
 

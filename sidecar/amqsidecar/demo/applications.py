@@ -193,7 +193,7 @@ class WireApplications(ABC):
 
     @abstractmethod
     def discard(self, queue: str) -> None:
-        """Consume what `fill` of this or another demo sent and is still in a queue.
+        """Consume the messages of `fill`, of this or another demo, that are still in a queue.
 
         Messages of others stay. If the process dies inside, some of them may be consumed.
         """

@@ -67,7 +67,7 @@ class Lines:
         self._last: dict[str, str] = {}
 
     def show(self, caption: str, snapshots: Sequence[Snapshot], elapsed_s: float) -> None:
-        """Print what is new."""
+        """Print the new lines."""
         if caption != self._caption:
             self._caption = caption
             self._print(elapsed_s, caption)

@@ -68,7 +68,7 @@ def kind_finding(kind: BrokerKind, rules: Rules | None) -> Iterator[Finding]:
 
 
 def manual_findings(manual: Manual, link: LookSession) -> Iterator[Finding]:
-    """Yield what is left to a person and can't be left."""
+    """Yield a finding if the link can't leave the dead letters that are left to a person."""
     if problem := manual.problem(link):
         yield new_finding("manual_in_part", PATTERNS_OPTION, problem=problem)
 

@@ -191,7 +191,7 @@ class CauseNotebook:
             self._notes.put(copy[:2], note, note.size_bytes, now_s)
 
     def find_ambiguous(self, copy: MessageCopy, now_s: float) -> CauseNote | None:
-        """Return the last note that may be about a death without one; late ones don't follow it."""
+        """Return the last note that may be about a death without a note; no late note follows."""
         for note in reversed(self._notes.of(copy.message_id, now_s)):
             if _fits(note, copy) and _may_be_about(note, copy):
                 self._mark(self._shown, copy, now_s)

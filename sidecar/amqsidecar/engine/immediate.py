@@ -14,7 +14,7 @@ from amqsidecar.model.destination import parse_destination
 from amqsidecar.model.schedule import DueRow, RowState, TakenRow
 
 CYCLE_BYTES_MAX = 16 * 1024 * 1024
-"""What a cycle sends at once, with all that is due: less than the bytes that a store claims."""
+"""Bytes that a cycle sends at most, with all that is due; less than a store claims."""
 
 DESTINATIONS_MAX = 10_000
 """Destinations remembered; beyond it all are forgotten, and proven again."""

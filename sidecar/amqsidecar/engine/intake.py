@@ -139,7 +139,7 @@ class NamePattern(msgspec.Struct, frozen=True):
 
 
 def name_patterns_of(rules: ClassicRules) -> tuple[NamePattern, ...]:
-    """Return what the names of dead-letter queues are known by that no wildcard covers."""
+    """Return the name patterns of individual dead-letter queues that no wildcard covers."""
     patterns = (
         pattern
         for entry in _entries(rules)

@@ -33,7 +33,7 @@ ORIGINS: Final = ("_AMQ_ORIG_ADDRESS", '"m.x-opt-ORIG-ADDRESS"')
 
 
 class Manual:
-    """What is left to a person; equal if it leaves the same."""
+    """The dead letters that are left to a person; equal if both leave the same."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Manual:
         return (ALL,) if self.is_all else tuple(one.name for one in self._patterns)
 
     def joined(self, patterns: Iterable[str]) -> "Manual":
-        """Return what leaves these patterns, too."""
+        """Return a value that leaves these patterns, too."""
         return Manual((*self.patterns, *patterns), names=self._names, known=self._known)
 
     @property

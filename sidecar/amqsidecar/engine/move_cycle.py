@@ -197,7 +197,7 @@ class MoveEngine:
             plan.events.append(sent_event(row, now_ms))
 
     def _ask(self, row: TakenRow, *, is_delayed: bool) -> GateAnswer:
-        """Return what becomes of messages for the destination of a row."""
+        """Return the gate's answer for the destination of a row."""
         destination = parse_destination(row.destination)
         answer = self._gate.ask(destination, is_final=row.is_final, makes=row.is_final)
         if answer.action is not GateAction.SEND or not is_delayed:

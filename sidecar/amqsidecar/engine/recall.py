@@ -109,7 +109,7 @@ class RecallJudge:
         return self._judge.send_rules
 
     def prepare(self, deliveries: Sequence[Delivery], /) -> Sequence[Delivery]:
-        """Read what is known of deliveries that are judged next; see `Judging`."""
+        """Read the rows of deliveries that are judged next; see `Judging`."""
         deliveries = self._judge.prepare(deliveries)
         self._known = {}
         in_place = self._in_place
@@ -178,7 +178,7 @@ class RecallJudge:
     def _chosen(
         self, delivery: Delivery, row_id: int, known: RowView, now_ms: int
     ) -> tuple[TakenRow, tuple[AnyEvent, ...]]:
-        """Return what takes the place of the row that knew where a message lay."""
+        """Return the row, with events, that replaces the row of a message in its final queue."""
         row = TakenRow(
             id=row_id,
             state=RowState.EXHAUSTED,

@@ -25,7 +25,7 @@ ANSWERS_MAX = 10_000
 
 
 class GateAction(StrEnum):
-    """What becomes of a message at the gate.
+    """The gate's treatment of a message.
 
     Attributes:
         SEND: it is sent.
@@ -102,7 +102,7 @@ class SendGate:
     def ask(
         self, destination: Destination, *, is_final: bool = False, makes: bool = False
     ) -> GateAnswer:
-        """Return what becomes of messages for a destination, as far as none has to be seen.
+        """Return the answer for a destination, as far as no message has to be seen.
 
         Args:
             destination: where they go: their origin, or where a rule or a person sends them.
@@ -158,7 +158,7 @@ class SendGate:
 
 
 def answer_of(terms: SendTerms, *, is_final: bool) -> GateAnswer:
-    """Return what becomes of messages under these terms, unless their properties decide."""
+    """Return the answer under these terms, unless the properties of messages decide."""
     if terms.problem is not None:
         return GateAnswer(GateAction.WAIT, terms.problem, terms=terms)
     effects = _effects_on(terms, is_final=is_final)

@@ -98,7 +98,7 @@ class Gatherer:
         wait_s: float = LONG_S,
         fresh_s: float = 1.0,
     ) -> list[Said[AnswerT]]:
-        """Return what every sidecar answers to a GET.
+        """Return every sidecar's answer to a GET.
 
         Args:
             person: who asks.
@@ -127,7 +127,7 @@ class Gatherer:
     async def one(
         self, person: Person, name: str, path: str, kind: type[AnswerT], body: Any = None
     ) -> Said[AnswerT]:
-        """Return what one sidecar answers now; a body is sent by POST.
+        """Return one sidecar's answer now; a body is sent by POST.
 
         A POST without an answer may be carried out all the same.
         """

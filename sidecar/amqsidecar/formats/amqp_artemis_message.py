@@ -130,7 +130,7 @@ def core_number(message: bytes) -> int | None:
 
 
 def read_provenance(message: bytes, queue: IntakeQueue, *, read_origin: OriginReader) -> Provenance:
-    """Return what a dead letter shows about its past; never raises.
+    """Return the provenance that a dead letter shows; never raises.
 
     Args:
         message: encoded AMQP message.
@@ -295,7 +295,7 @@ def _message_id(properties: bytes | None) -> str | None:
 
 
 def _identity(message_id: str | None, items: list[bytes]) -> bytes:
-    """Return what survives death, and differs on what another client sends.
+    """Return the part that survives death, and differs on another client's send.
 
     Args:
         message_id: as text.
@@ -478,7 +478,7 @@ _DROPPED = _DROPPED_OF_FINAL | {_DEATH}
 
 @lru_cache(maxsize=4096)
 def _property_fate(key: bytes) -> int:
-    """Return what happens to an application property, by its encoded name."""
+    """Return the change of an application property, by its encoded name."""
     name = _name.__wrapped__(key)
     if name in MARKS:
         return _LIFE if name == PROPERTY_REDELIVERY_ID else _MARK

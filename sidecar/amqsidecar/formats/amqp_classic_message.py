@@ -198,7 +198,7 @@ def read_provenance(
 
 
 def _identity(properties: list[bytes]) -> bytes:
-    """Return what stays through death, and is new on what another client sends.
+    """Return the part that stays through death, and is new on another client's send.
 
     An id that the broker made is left out: it makes another one for what is sent.
     """
@@ -316,7 +316,7 @@ def _ttl_ms(found: DeadLetterParts, told: dict[str, bytes]) -> int:
 def _durable(
     resend: Resend, told: dict[str, bytes], keeps_non_persistent: KeepsNonPersistent
 ) -> bytes | None:
-    """Return what the header has to say about durability; None = what it says already."""
+    """Return the durability that the header needs; None = the present value."""
     if resend.is_final:
         return _TRUE
     was_non_persistent = _text(told.get(ORIGINAL_DELIVERY_MODE)) == "NON_PERSISTENT"

@@ -77,7 +77,7 @@ def make_origin(address: object, queue: object, routing_type: object) -> Origin 
 
 
 def number_of(number: object, created_ms: int) -> str:
-    """Return what names a message that died for its broker; "" = the broker did not write it.
+    """Return the broker's own name of a dead message; "" = the broker did not write it.
 
     Args:
         number: the broker's, which it writes on a dead letter.

@@ -215,7 +215,7 @@ def _shown_id(user_id: bytes) -> str:
 def read_provenance(
     message: CoreMessage, queue: IntakeQueue, *, read_origin: OriginReader
 ) -> Provenance:
-    """Return what a dead letter shows about its past; never raises.
+    """Return the provenance that a dead letter shows; never raises.
 
     Args:
         message: with or without its body.
@@ -514,7 +514,7 @@ _REWRITTEN: Final = MARKS | {
 
 @lru_cache(maxsize=4096)
 def _fate(key: bytes) -> int:
-    """Return what happens to a property, by its encoded name."""
+    """Return the change of a property, by its encoded name."""
     try:
         name = decode_simple_text(key)
     except CoreProtocolError:

@@ -65,7 +65,7 @@ _NO_BROKER_FIELDS = b"\0" * 20
 
 
 class OpenWireResendEncoder:
-    """Encodes what one connection sends, with its own message ids."""
+    """Encodes the sends of one connection, with its own message ids."""
 
     def __init__(
         self, connection: str, keeps_non_persistent: KeepsNonPersistent = always_keeps

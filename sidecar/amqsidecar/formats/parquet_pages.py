@@ -77,7 +77,7 @@ class _Pages:
 
 
 def _sizes(data: bytes, start: int) -> tuple[int, int, int]:
-    """Return what a page unpacks to, its bytes, and those of its header.
+    """Return the bytes of an unpacked page, its packed size, and that of its header.
 
     Raises:
         IndexError: the data end in the header.

@@ -176,7 +176,7 @@ def created_ms_of(headers: Sequence[Header]) -> int:
 
 
 def _own_headers(headers: Sequence[Header], ack: bytes, body_bytes: int) -> list[Header]:
-    """Return what belongs to the message, in order; `content-length` first where it is bytes."""
+    """Return the headers of the message, in order; `content-length` first where it is bytes."""
     is_bytes = False
     own: list[Header] = []
     seen: set[bytes] = set()
@@ -216,7 +216,7 @@ def read_provenance(
     expires: bool,
     read_origin: OriginReader,
 ) -> Provenance:
-    """Return what a dead letter shows about its past; never raises.
+    """Return the provenance that a dead letter shows; never raises.
 
     Args:
         headers: of the message, as `read_frame` leaves them.

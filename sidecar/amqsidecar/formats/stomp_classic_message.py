@@ -228,7 +228,7 @@ def provenance(
 
 
 def _identity(timestamp_ms: int) -> bytes:
-    """Return what stays through death; clients set another time on what they send.
+    """Return the part that stays through death; clients set another time on their sends.
 
     The connection, with which the broker begins the message id, would prove more, but a client
     is not told its own: `session` of the CONNECTED frame is the client id.
@@ -299,7 +299,7 @@ def is_too_long(header: Header) -> bool:
 
 
 class StompResendEncoder:
-    """Encodes what is sent: redeliveries, final dead letters, tokens."""
+    """Encodes sends: redeliveries, final dead letters, tokens."""
 
     def __init__(self, keeps_non_persistent: KeepsNonPersistent = always_keeps) -> None:
         self._keeps_non_persistent = keeps_non_persistent

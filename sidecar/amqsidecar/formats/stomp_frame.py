@@ -299,7 +299,7 @@ class FrameReader:
         return Frame(command.decode(), head, body), stop + 1
 
     def _begin_large(self, head: bytes, begin: int, length: int | None) -> None:
-        """Move what came of a body out of the buffer."""
+        """Move the received part of a body out of the buffer."""
         writer = self._begin(len(self._buffer) - begin if length is None else length)
         with memoryview(self._buffer) as view:
             size = writer.write(view[begin:])
@@ -308,7 +308,7 @@ class FrameReader:
         self._large = _LargeMessage(head, writer, length, size)
 
     def _continue(self, large: "_LargeMessage", data: bytes, frames: list[Frame]) -> bytes:
-        """Return what comes behind a large message."""
+        """Return the bytes behind a large message."""
         if large.length is None:
             stop = data.find(b"\0")
             end = len(data) if stop < 0 else stop

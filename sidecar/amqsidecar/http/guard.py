@@ -142,7 +142,7 @@ class Guard:
             _write_refused(request, answer.status)
 
     def _closed_to(self, request: Request) -> frozenset[str]:
-        """Return what is open to clients inside only: metrics name queues."""
+        """Return the paths open to inside clients only: metrics name queues."""
         is_closed = self._access.has_roles or self._access.is_from_outside(request)
         return frozenset({"/metrics"} if is_closed else ())
 

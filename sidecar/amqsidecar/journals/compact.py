@@ -40,7 +40,7 @@ class Compacted(msgspec.Struct, kw_only=True):
 
 
 def compact(folder: Folder, max_events: int) -> Compacted:
-    """Merge what can be merged, and remove what larger files hold.
+    """Merge small files, and remove those whose content larger files hold.
 
     If the process dies inside, every event is still in exactly one file that counts.
 

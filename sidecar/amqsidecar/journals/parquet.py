@@ -89,7 +89,7 @@ def portions(
 ) -> Iterator[Any]:
     """Yield the rows as tables of some columns, in their order, each of few megabytes or one row.
 
-    In this thread: what reads beside a service should not take all processors.
+    It reads in this thread, because a reader beside a service should not use all processors.
 
     Args:
         parquet: as `opened` gives it.

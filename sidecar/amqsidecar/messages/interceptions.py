@@ -27,7 +27,7 @@ _TEXT_MAX: Final = 1 << 17
 """More characters than any sealed property has."""
 
 read_sealed: Final = chosen_properties((*SEALED_PROPERTIES, PROPERTY_SEAL), _TEXT_MAX)
-"""Reads what a seal covers, and the seal."""
+"""Reads the bytes under a seal, and the seal."""
 
 NO_KEYS: Final = (
     f"whoever may send to {INTERCEPTED} may have written it: set listener.copy_key_file, the same "

@@ -114,7 +114,7 @@ class MessageTree(ABC):
 
     @abstractmethod
     def set_lines(self, pieces: list[bytes]) -> None:
-        """Replace what `lines` returned by encoded values."""
+        """Replace the lines that `lines` returned by encoded values."""
 
     @abstractmethod
     def encoded(self) -> bytes:

@@ -45,7 +45,7 @@ _CLASS = re.compile(r"Caused|by|.*(?:Exception|Error)")
 
 
 class CauseGroups:
-    """What is learned of all destinations; belongs to one thread.
+    """The patterns learned for all destinations; belongs to one thread.
 
     Attributes:
         merged: by destination and key the key of the group that a person merged it into.
@@ -128,7 +128,7 @@ def own_group(group: str) -> str:
 
 
 class _Texts:
-    """What is learned of the texts of one class at one destination."""
+    """The patterns learned from the texts of one class at one destination."""
 
     def __init__(self) -> None:
         self.size_bytes = 0

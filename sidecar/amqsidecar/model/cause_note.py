@@ -156,7 +156,7 @@ class CauseNote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def size_bytes(self) -> int:
-        """The memory that it takes, about; at most five bytes for each of the note."""
+        """About the memory that it takes: at most five times the bytes of the note."""
         texts = (
             *(self.message_id, self.exception, self.text, self.root_exception, self.root_text),
             *(self.trace, self.stack_hash, self.consumer, self.consumer_version, self.traceparent),

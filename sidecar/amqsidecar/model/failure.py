@@ -1,4 +1,4 @@
-"""What dies, why, and how often: groups of failures, and counts by time.
+"""Groups of failures by destination and cause, and counts by time.
 
 Counts are kept in the store by differences, as the events are written, so that a screen costs the
 same whatever the history holds.

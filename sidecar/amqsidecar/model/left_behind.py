@@ -11,7 +11,7 @@ REFUSED = "refused"
 
 
 class Loss(StrEnum):
-    """What a wire may be unable to carry; a message that would lose it is not taken.
+    """A part of a message that a wire may be unable to carry; such a message is not taken.
 
     Attributes:
         BODY_TYPE: a Map, Object or Stream would arrive as something else, or Text as Bytes.

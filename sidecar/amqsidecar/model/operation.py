@@ -112,7 +112,7 @@ class OperationPace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 CAREFUL: Final = OperationPace(probe=50, per_second=20.0, ramp=True, stop_share=0.1)
-"""What a careful operator begins with, who knows nothing of the destination.
+"""The default care, for an operator who does not know the destination.
 
 Of operations of which 30 % come back 99.9 % are stopped by the probe, the others by the portion of
 100 that follows; of those of which 2 % come back one in some thousands is stopped by bad luck.

@@ -76,7 +76,7 @@ def lying_id(provenance: Provenance) -> str:
 
 
 def again_id(address: str, message_id: str) -> str:
-    """Return what stands for the redelivery id of a message that died where it lay (Artemis).
+    """Return the substitute for the redelivery id of a message that died where it lay (Artemis).
 
     Such a death gives it another number, and the address of its queue as its origin.
     """

@@ -257,7 +257,7 @@ class OrderKeeper:
 
 
 def give_back(now_ms: int, due_at_ms: Mapping[int, int]) -> RowChange:
-    """Send what was taken back beside others to its final queue again.
+    """Return messages that were taken back beside others to their final queue.
 
     Args:
         now_ms: the time.

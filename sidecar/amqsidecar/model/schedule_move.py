@@ -42,7 +42,7 @@ class MoveStep(StrEnum):
 
 
 def next_step(source: SourceStanding, target: TargetStanding) -> MoveStep:
-    """Return what a move does next, whatever an earlier one was interrupted at."""
+    """Return the next step of a move, wherever an earlier run was interrupted."""
     if source is SourceStanding.OWNER:
         if target in (TargetStanding.UNUSED, TargetStanding.COPY):
             return MoveStep.COPY

@@ -17,7 +17,7 @@ class BoundQueue(msgspec.Struct, frozen=True):
 
 
 class SendTerms(msgspec.Struct, frozen=True):
-    """What a broker does with a message for one destination, apart from the message itself.
+    """The broker's treatment of sends to one destination, whatever the message holds.
 
     Attributes:
         problem: why a send gets lost or holds the link up now, as a sentence; None = it routes.
@@ -41,7 +41,7 @@ class SendTerms(msgspec.Struct, frozen=True):
 
     @property
     def has_filters(self) -> bool:
-        """Whether what becomes of a message depends on its properties."""
+        """Whether the properties of a message decide its fate."""
         return any(one.filter for one in self.queues) or any(one.filter for one in self.effects)
 
 

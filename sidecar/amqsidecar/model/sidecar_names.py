@@ -1,7 +1,7 @@
 """Names of queues and message properties that the sidecar itself gives in the broker."""
 
 FINAL_SUFFIX = ".exhausted"
-"""What final dead-letter queues end with unless the operator says otherwise; never read."""
+"""The default suffix of final dead-letter queues; they are never read."""
 
 OWN_PREFIX = "amqsidecar."
 """How the names of all queues begin that the sidecar makes or reads for itself."""

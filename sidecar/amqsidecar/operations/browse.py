@@ -289,6 +289,6 @@ def row_named(schedule: ScheduleView, reference: str) -> RowView | None:
 
 
 def _first_ids(schedule: ScheduleView, uid: str, row_id: int) -> list[str]:
-    """Return what a message may be called whose first row had this number."""
+    """Return the possible names of a message whose first row had this number."""
     uids = dict.fromkeys([uid, *(instance.uid for instance in schedule.instances())])
     return [first_redelivery_id(one, row_id) for one in uids]

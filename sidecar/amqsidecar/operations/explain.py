@@ -225,7 +225,7 @@ class Explainer:
     def _answer_beyond(
         self, origin: Destination, decision: Redirect | Exhaust | Park
     ) -> Explanation:
-        """Answer what no rule of a broker says."""
+        """Explain a decision that no rule of a broker makes."""
         match decision:
             case Redirect(destination, delay_ms, redelivery_count, rule, edit):
                 return Explanation(

@@ -37,7 +37,7 @@ IN_FINAL_QUEUE: Final = "already in a final dead-letter queue"
 
 
 AskGate = Callable[[Destination], GateAnswer]
-"""Returns what becomes of messages for a destination (`SendGate.ask`)."""
+"""Returns the gate's answer for a destination (`SendGate.ask`)."""
 
 OpenGate = Callable[[], AbstractContextManager[AskGate]]
 """Opens a connection to the broker to ask; raises `LinkLost` or `BrokerRefused`."""
@@ -169,7 +169,7 @@ def _with_gate(found: Preview, gate: OpenGate | None, target: str | None) -> Pre
 
 
 def gate_notes(gate: OpenGate | None, names: Sequence[str]) -> Iterator[str]:
-    """Yield what speaks against sends to destinations, a sentence each."""
+    """Yield the objections to sends to destinations, a sentence each."""
     if gate is None:
         yield _NOT_ASKED
         return

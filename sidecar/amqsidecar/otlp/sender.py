@@ -222,7 +222,7 @@ class OtlpSender:
 
 
 def resource() -> Resource:
-    """Return what all signals say of this process; the SDK's variables may say otherwise."""
+    """Return the resource of all signals; the SDK's variables may override it."""
     ours = Resource(
         {
             "service.name": "amqsidecar",

@@ -7,7 +7,7 @@ from amqsidecar.pipeline.sources.journal_files import cover, list_streams
 
 
 def lacking_segments(path: str) -> Iterator[str]:
-    """Yield what a journal lacks; nothing of a table, in which `ingest` leaves no gap unseen."""
+    """Yield the gaps of a journal; none of a table, where `ingest` leaves no gap unseen."""
     if is_table(path):
         return
     for stream, files in sorted(list_streams([path]).items()):

@@ -14,7 +14,7 @@ MOST_LINES: Final = 5
 
 
 def doubt(report: Report, lines: Sequence[str]) -> None:
-    """Add what to doubt, if anything, to the first screen of a report."""
+    """Add the doubts, if any, to the first screen of a report."""
     if lines:
         more = len(lines) - MOST_ROWS
         rest = [f"and {more:,} more"] if more > 0 else []
@@ -26,7 +26,7 @@ _MUCH: Final = 1 / 3
 
 
 def given_up_line(given_up: int, messages: int) -> list[str]:
-    """Return what to do where nothing else is known to help; empty where few are given up."""
+    """Return the last-resort advice; empty where few messages are given up."""
     if given_up <= _MUCH * messages:
         return []
     return [

@@ -54,7 +54,7 @@ class Results:
         return found
 
     def name_source(self, source: str) -> None:
-        """Name what the tables and the report are made of, after the last of them."""
+        """Name the sources of the tables and the report, after the last of them."""
         write_file(f"{self._folder}/{_SOURCE}", source.encode())
 
     def are_of(self, source: str) -> bool:

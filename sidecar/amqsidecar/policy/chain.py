@@ -112,7 +112,7 @@ class StoredDeadLetters:
         self._strategies = DeadLetterDecider(rules)
 
     def decide(self, dead_letter: DeadLetter, chance: Chance | None) -> Decision | None:
-        """Return what the decider answers about the message as it can only have been."""
+        """Return the decider's answer for the only possible form of the message."""
         if not (
             dead_letter.persistent or self._strategies.keeps_non_persistent(dead_letter.destination)
         ):

@@ -60,7 +60,7 @@ class _CompiledPolicy:
 
 
 class RedeliveryDecider:
-    """Redelivers what a redelivery policy still allows; passes on or drops the rest.
+    """Redelivers while a redelivery policy allows it; then passes on or drops.
 
     Expired messages and duplicates from the store are passed on before any policy is asked.
     Persistence makes no difference.

@@ -265,7 +265,7 @@ class BeanDefinitions:
         return found
 
     def _add_properties(self, found: _Properties, element: etree._Element) -> None:
-        """Add what is written in place, or in the `<util:properties>` that an attribute names."""
+        """Add the properties written in place, or in the `<util:properties>` of an attribute."""
         for one in element.iter("{*}prop"):
             found.values[str(one.get("key"))] = (one.text or "").strip()
         for one in element.iter("{*}value"):

@@ -154,7 +154,7 @@ class _BrokerProperties:
         self.warnings: list[str] = []
 
     def rules(self, source: RuleSource) -> ArtemisRules:
-        """Return what was read.
+        """Return the rules that the properties make.
 
         Raises:
             ConfigError: with every problem found.

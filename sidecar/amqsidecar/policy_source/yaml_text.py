@@ -99,7 +99,7 @@ class _CheckedConstructor:
         return True
 
     def check_set_key(self, node: Any, key_node: Any, setting: Any, key: Any) -> None:
-        """Refuse what `check_mapping_key` refuses."""
+        """Refuse the keys that `check_mapping_key` refuses."""
         self.check_mapping_key(node, key_node, setting, key, None)
 
 

@@ -62,7 +62,7 @@ class FinalLook(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Agreement(msgspec.Struct, frozen=True, kw_only=True):
-    """What two looks at a final queue agree on.
+    """The result of two looks at a final queue.
 
     Attributes:
         unknown: least number of messages there that the schedule does not know.
@@ -76,7 +76,7 @@ class Agreement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def agree(before: FinalLook, now: FinalLook) -> Agreement:
-    """Return what two looks prove; nothing was taken out of the queue between them."""
+    """Return the facts that two looks prove; nothing left the queue between them."""
     gone = (before.gone or frozenset()) & (now.gone or frozenset())
     surpluses = before.surplus, now.surplus
     is_counted = before.depth is not None and now.depth is not None

@@ -52,7 +52,7 @@ def no_rules_change() -> None:
 
 
 def no_learning(_known: CauseGroups, /) -> None:
-    """Leave what a store teaches."""
+    """Ignore the cause groups of a store."""
 
 
 class Housekeeping:

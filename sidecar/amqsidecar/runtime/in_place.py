@@ -116,7 +116,7 @@ class InPlaceIndex:
         return max(0.0, self._due_at_s - self._clock.monotonic_s())
 
     def leave(self) -> None:
-        """End what is open on the link; the next `look` begins another pass."""
+        """End the open pass; the next `look` begins another."""
         self._link = self._pass = None
 
     def look(self, schedule: Schedule, link: LookSession) -> None:

@@ -250,7 +250,7 @@ class Recalling:
             return False
 
     def _settle_taken(self) -> bool:
-        """Discard what was taken back for it, give the rest back; return whether any was."""
+        """Discard the messages taken back for it, return the others; True = it discarded any."""
         dropped = self._store.recalled(Recall.DROP, CHANGED_AT_ONCE)
         for number in {row.recall_operation for row in dropped}:
             operation = self._store.operation(number)

@@ -65,7 +65,7 @@ class Takeover:
         )
 
     def look(self) -> float:
-        """Settle what is possible now; returns the seconds until the next look.
+        """Settle abandoned instances where possible; return the seconds until the next look.
 
         Raises:
             ConfigError, StoreError: the schedule can't be opened or asked.

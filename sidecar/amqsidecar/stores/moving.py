@@ -87,7 +87,7 @@ class MovedInstance(NamedTuple):
 
 
 class MovedHead(NamedTuple):
-    """What a schedule is as a whole.
+    """The identity and ownership of a whole schedule.
 
     Attributes:
         group_key: see `ScheduleView.group_key`; goes with the schedule, and so names it.
@@ -129,7 +129,7 @@ class MovedStore(Protocol):
         ...
 
     def group_key(self) -> bytes:
-        """Return what names its schedule."""
+        """Return the key that identifies its schedule."""
         ...
 
     def is_unused(self) -> bool:

@@ -54,7 +54,7 @@ class TallyDelta(NamedTuple):
 
 
 class _Named(msgspec.Struct, gc=False):
-    """What tells whose event it is."""
+    """The fields that identify the message of an event."""
 
     redelivery_id: str = ""
 

@@ -90,7 +90,7 @@ def configure_logs(level: str, line_format: str, stream: TextIO | None = None) -
 
 
 def json_formatter() -> logging.Formatter:
-    """Return what writes any record, of ours or of a library, as a line of JSON."""
+    """Return a formatter of records, ours and libraries', that writes a line of JSON."""
     return _formatter(structlog.processors.JSONRenderer(default=str))
 
 
@@ -120,7 +120,7 @@ def _visible(_logger: object, _method: str, fields: Fields) -> Fields:
 
 
 def _in_order(_logger: object, _method: str, fields: Fields) -> Fields:
-    """Put what every line has first."""
+    """Put the fields of every line first."""
     first = {
         name: fields.pop(name) for name in ("at", "level", "logger", "event") if name in fields
     }
@@ -174,7 +174,7 @@ class LogEvents:
                 self.flush()
 
     def flush(self) -> None:
-        """Write what has not been logged yet."""
+        """Write the records that are not yet logged."""
         with self._lock:
             if self._counts:
                 self._log.info("summary", **self._counts)

@@ -182,7 +182,7 @@ class Metrics:
             self._histograms[name].exemplify(exemplar)
 
     def dropped_by_otlp(self, signal: str, count: int) -> None:
-        """Count what a receiver of OTLP will never get."""
+        """Count records that a receiver of OTLP will never get."""
         totals = self._values["amqsidecar_otlp_dropped_total"]
         with self._lock:
             totals[signal,] = totals.get((signal,), 0.0) + count
@@ -416,7 +416,7 @@ class Metrics:
                 del values[labels]
 
     def collect(self) -> Iterable[Metric]:
-        """Return what a scrape returns, with the metrics of the process."""
+        """Return the text of a scrape, with the metrics of the process."""
         return self._registry.collect()
 
     def families(self) -> Iterator[Metric]:

@@ -66,7 +66,7 @@ class Reporting:
         self._crash_point = crash_point
 
     def look(self) -> float:
-        """Report what is new, and send one notice; returns the seconds until the next look.
+        """Report new matters, and send one notice; return the seconds until the next look.
 
         If the process dies inside, a notice that is in the outbox is sent again by the next one.
 

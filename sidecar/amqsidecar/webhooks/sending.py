@@ -134,12 +134,12 @@ def encode(address: Address, notice: Notice, secrets: Sequence[str] = ()) -> byt
 
 
 def title_of(notice: Notice) -> str:
-    """Return what a notice is about, with strangers' text as it came."""
+    """Return the subject of a notice, with strangers' text as it came."""
     return f"Ended: {notice.matter.text}" if notice.phase is Phase.ENDED else notice.matter.text
 
 
 def _data(address: Address, notice: Notice) -> Mapping[str, Any]:
-    """Return what formats are made of; strangers' text is masked, and visible."""
+    """Return the values for templates; strangers' text is masked and made visible."""
     matter = notice.matter
 
     def safe(text: str) -> str:

@@ -105,7 +105,7 @@ def send_rules(config: Config, rules: object, names: IntakeNames) -> SendRules:
 
 
 def manual_of(config: Config, rules: object) -> Manual:
-    """Return what options leave to a person, under these rules of the broker."""
+    """Return the dead letters that options leave to a person, under these rules of the broker."""
     classic = rules if isinstance(rules, ClassicRules) else None
     found, _ = dead_letter_queues_of(classic or ClassicRules())
     is_all = config.redelivery.mode is RedeliveryMode.MANUAL
@@ -346,7 +346,7 @@ def load_grouping(config: Config) -> FieldsOf:
 
 
 def load_retention(config: Config) -> Retention:
-    """Return what is kept for how long.
+    """Return the retention that the options ask for.
 
     Raises:
         ConfigError: with every problem found.

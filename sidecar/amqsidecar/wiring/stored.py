@@ -179,7 +179,7 @@ def run_stored(
 
 
 def _read_mode(parts: ProcessParts, read: ReadConfig, instance: str) -> Manual:
-    """Return what is left to a person; see `LiveMode`."""
+    """Return the mode: the dead letters left to a person; see `LiveMode`."""
     own = manual_of(read(), parts.rules.given)
     if not parts.config.store.is_shared:
         return own

@@ -1,1 +1,1 @@
-"""What AMQP links to both brokers share: connection, transaction, token, senders."""
+"""The parts that AMQP links to both brokers share: connection, transaction, token, senders."""

@@ -21,7 +21,7 @@ _TOKEN_INDEX = -1
 
 
 class AmqpTools(NamedTuple):
-    """What transactions are made with.
+    """The parts of a transaction.
 
     Attributes:
         connection: of the session.

@@ -48,7 +48,7 @@ class ReadAhead:
         self._held_bytes += in_hand.size_bytes
 
     def settle(self, held: Sequence[AmqpDelivery]) -> None:
-        """Finish what a committed transaction has accepted."""
+        """Finish the messages that a committed transaction has accepted."""
         for in_hand in held:
             self._held_bytes -= in_hand.size_bytes
             in_hand.receiver.settle(in_hand)

@@ -53,7 +53,7 @@ def mechanisms_for(
     has_token: bool = False,
     allowed: Sequence[str] = (),
 ) -> tuple[str, ...]:
-    """Return what to log in with, the preferred first.
+    """Return the SASL mechanisms to try, the preferred first.
 
     Args:
         has_user: there is a user with a password.

@@ -240,7 +240,7 @@ def encode_token(queue: str, number: int, now_ms: int, rules_digest: str) -> byt
 
 
 def _decoded(message: bytes) -> Token | None:
-    """Return what a token says; None = it is none."""
+    """Return the content of a token; None = it is none."""
     try:
         value: Any = amqp.scalar(amqp.split(message).get(amqp.VALUE, b"")[3:])
     except UndecodableMessage:

@@ -160,7 +160,7 @@ class Listed:
         return not self.awaited
 
     def left_behind(self, queue: Destination, *, at_least: bool = True) -> Iterator[LeftBehind]:
-        """Yield what the newest list showed and is not tried."""
+        """Yield the messages of the newest list that are not tried yet."""
         if self.refusal:
             yield left_unlisted(queue, self.refusal)
         behind = _BEHIND if self.left + self.cut >= LISTED_MAX else ""

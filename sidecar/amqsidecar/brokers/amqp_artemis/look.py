@@ -1,4 +1,4 @@
-"""What a link to Artemis over AMQP can do that was opened only to look."""
+"""A read-only link to Artemis over AMQP."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -104,7 +104,7 @@ class AmqpArtemisLook(ArtemisSession):
         self._connection.close()
 
     def left_behind(self) -> tuple[LeftBehind, ...]:
-        """Return what browses did not show, or is stuck."""
+        """Return the messages that browses did not show, or that are stuck."""
         return super().left_behind() + tuple(
             LeftBehind(
                 queue.destination,
@@ -162,5 +162,5 @@ class AmqpArtemisLook(ArtemisSession):
             yield Delivery(None, queue.destination, message, provenance, ENCODING)
 
     def trials(self) -> AmqpArtemisTrials:
-        """Return what tries the user's rights over this connection."""
+        """Return the trials of the user's rights over this connection."""
         return AmqpArtemisTrials(AmqpTrials(self._connection), self._management)

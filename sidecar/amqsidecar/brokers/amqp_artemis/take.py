@@ -1,4 +1,4 @@
-"""What a link to Artemis over AMQP can do that reads dead-letter queues."""
+"""A link to Artemis over AMQP that takes dead letters."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -105,7 +105,7 @@ class _IntakeSession(AmqpArtemisLook):
         self._chosen = ChosenMessages(self._management)
 
     def _tools(self, coordinator: Coordinator) -> AmqpTools:
-        """Return what transactions are made with."""
+        """Return the parts of a transaction."""
         return AmqpTools(coordinator, self._pool, encode_resend, self._watch_sends)
 
     def attach(self, queues: Sequence[IntakeQueue], prefetch: int) -> None:

@@ -1,1 +1,1 @@
-"""What links to Artemis share, whatever the wire: management, routes, token."""
+"""The parts that all wires to Artemis share: management, routes, token."""

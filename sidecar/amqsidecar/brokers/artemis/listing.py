@@ -76,7 +76,7 @@ def list_messages(
 def _read_listed(
     entry: Mapping[str, Any], queue: IntakeQueue, read_origin: OriginReader
 ) -> Provenance:
-    """Return what a listed dead letter shows about its past.
+    """Return the provenance that a listed dead letter shows.
 
     Source: Artemis, QueueControl.listMessagesAsJSON, which calls Message.toMap.
     """

@@ -293,7 +293,7 @@ class ArtemisQuestions:
         return int(answer.value) if answer.is_ok and answer.value else None
 
     def routings(self, queues: Sequence[str]) -> list[QueueRouting | None]:
-        """Return what each queue takes; None = it is gone, or not reported."""
+        """Return the filter and state of each queue; None = it is gone, or not reported."""
         questions = [
             ManagementQuestion(f"queue.{name}", attribute=attribute)
             for attribute in ("Filter", "Enabled")

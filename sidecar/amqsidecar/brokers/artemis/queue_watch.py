@@ -32,7 +32,7 @@ Binding = tuple[str, str, bool]
 
 
 def read_binding(name: object, address: object, kind: object) -> Binding | None:
-    """Return what the properties of a notification say; None = it is about no queue."""
+    """Return the binding that a notification reports; None = it is about no queue."""
     if not (isinstance(name, str) and name and isinstance(address, str) and address):
         return None
     return name, address, kind == "BINDING_ADDED"
@@ -53,7 +53,7 @@ class _NoLook(NamedTuple):
 
 
 class _LastLook(NamedTuple):
-    """What the last look showed.
+    """The result of the last look.
 
     Attributes:
         ids: of all queues, by name.

@@ -1,4 +1,4 @@
-"""What an Artemis broker does with a message for a destination, asked before one is sent.
+"""An Artemis broker's treatment of sends to a destination, asked before a send.
 
 *Accepted* is no proof that a queue got the message: `spec-artemis.md` 9 lists six ways in which it
 is lost. And what acts on the sends to an address acts on a redelivery once more: its other queues,
@@ -47,7 +47,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Route(NamedTuple):
-    """What is known about sends to a destination.
+    """The state of sends to a destination.
 
     Attributes:
         target: the address, or the qualified name of one queue, to send to.
@@ -165,7 +165,7 @@ class ArtemisRoutes:
     # Routes
 
     def send_terms(self, destination: Destination, *, makes: bool = False) -> SendTerms:
-        """Return what becomes of a send; see `broker.LookSession.send_terms`."""
+        """Return the terms of a send; see `broker.LookSession.send_terms`."""
         terms = self._route(destination).terms
         if not makes or terms.exists:
             return terms
@@ -238,7 +238,7 @@ class ArtemisRoutes:
             self._fresh.update(unknown)
 
     def forget(self, destination: Destination) -> None:
-        """Forget what is known of a destination."""
+        """Forget a destination."""
         self._routes.pop(destination, None)
 
     def bindings_changed(self, bindings: Iterable[tuple[str, str, bool]]) -> list[str]:
@@ -294,7 +294,7 @@ class ArtemisRoutes:
     def _ask_about(
         self, addresses: Collection[str], management: AskedAhead
     ) -> Mapping[str, _Address]:
-        """Return what the broker says of these addresses; nothing where it can't be asked."""
+        """Return the broker's answers about these addresses; none where it can't be asked."""
         if management.is_usable:
             return _ask_about(addresses, management)
         if not self._is_ignorance_logged:

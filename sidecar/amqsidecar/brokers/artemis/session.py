@@ -177,7 +177,7 @@ class ArtemisSession:
 
     @property
     def routes(self) -> ArtemisRoutes:
-        """What is known about destinations."""
+        """The cache of routes to destinations."""
         return self._routes
 
     def share_routes(self, routes: ArtemisRoutes) -> None:
@@ -255,7 +255,7 @@ class ArtemisSession:
         self._routes.ask_ahead(destinations)
 
     def filter_view(self, resend: Resend) -> PropertyOf:
-        """Return what a filter of the broker sees of a message."""
+        """Return the fields of a message that a filter of the broker sees."""
         return filter_view(
             resend,
             self._target_of(resend.destination),

@@ -1,4 +1,4 @@
-"""What the doctor asks the management of Artemis, over any wire."""
+"""The doctor's questions to the management of Artemis, over any wire."""
 
 import json
 import re

@@ -123,7 +123,7 @@ class PairIntake(PairLook):
         return self.count(queue, held + 1) > held
 
     def receive(self, limit: int) -> list[Delivery]:
-        """Return what has arrived over one of the wires, which take turns."""
+        """Return the arrived messages of one wire; the wires take turns."""
         self._take_turns()
         for _ in self.wires:
             number = self._next % len(self.wires)

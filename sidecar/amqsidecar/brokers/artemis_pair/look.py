@@ -38,7 +38,7 @@ class PairLook:
 
     @property
     def features(self) -> Features:
-        """What both wires can do beyond the contract."""
+        """The optional features that both wires have."""
         told = self._look_first.features
         return Features(
             settings=told.settings, delayed=told.delayed, selects_origins=told.selects_origins
@@ -93,7 +93,7 @@ class PairLook:
             yield from self._look_second.browse(queue, left)
 
     def left_behind(self) -> tuple[LeftBehind, ...]:
-        """Return what neither wire takes, and why."""
+        """Return the messages that neither wire takes, and why."""
         return self._look_first.left_behind() + tuple(
             one for one in self._look_second.left_behind() if one.reason not in (_NOT_SHOWN, STUCK)
         )
@@ -112,7 +112,7 @@ class PairLook:
         self._look_first.ask_terms_ahead(destinations)
 
     def filter_view(self, resend: Resend) -> PropertyOf:
-        """Return what a filter of the broker sees of a message."""
+        """Return the fields of a message that a filter of the broker sees."""
         return self._look_first.filter_view(resend)
 
     def trials(self) -> Trials:

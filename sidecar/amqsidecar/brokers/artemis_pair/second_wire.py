@@ -40,7 +40,7 @@ class _NotGreeted:
 
 
 class SecondWireMemory:
-    """What is known of one broker, for all its links.
+    """The state of one broker's second wire, for all its links.
 
     Attributes:
         reason: why it does not speak the second wire; "" = it does, or was not asked.

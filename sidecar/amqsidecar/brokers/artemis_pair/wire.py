@@ -1,4 +1,4 @@
-"""What a pair needs of its two wires, besides the contract.
+"""The methods that a pair needs of its two wires, besides the contract.
 
 Each wire reads only what its own clients have made, so that no message is read by both.
 """
@@ -34,7 +34,7 @@ class LookWire(ExaminedSession, ShowsSchedule, Protocol):
 
     @property
     def routes(self) -> ArtemisRoutes:
-        """What it knows of queues and addresses."""
+        """Its cache of queues and addresses."""
         ...
 
     def share_routes(self, routes: ArtemisRoutes) -> None:

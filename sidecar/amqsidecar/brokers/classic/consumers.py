@@ -45,7 +45,7 @@ class ClassicConnection(Protocol):
 
 
 class ClassicConsumers(ABC):
-    """Hands what arrives over a connection to those that asked for it.
+    """Hands arriving messages to their consumers.
 
     Attributes:
         connection: of the consumers.

@@ -83,7 +83,7 @@ class TopicSubscribers:
 
 
 class ClassicSession(ABC):
-    """What every wire to Classic answers alike; see `broker.LookSession`."""
+    """The part of `broker.LookSession` that is the same over every wire to Classic."""
 
     features: Features
     _settings: ClassicLinkSettings
@@ -111,7 +111,7 @@ class ClassicSession(ABC):
 
     @abstractmethod
     def _browse_tokens(self) -> Iterable[BrowsedToken]:
-        """Return what browses of all token queues show; raises RequestRefused."""
+        """Return the tokens that browses of all token queues show; raises RequestRefused."""
 
     def foreign_tokens(self, known: Collection[str]) -> tuple[ForeignToken, ...]:
         with raised_as("can't look for other sidecars' tokens: {}"):
@@ -122,7 +122,7 @@ class ClassicSession(ABC):
         return TopicSubscribers(self._settings, self._hear, self._counters)
 
     def send_terms(self, destination: Destination, *, makes: bool = False) -> SendTerms:
-        """Return what becomes of a send; Classic makes a queue on the first send, and keeps it."""
+        """Return the fate of a send; Classic makes a queue on the first send, and keeps it."""
         del makes
         problem = self._send_problem(destination) or self._subscribers.problem(destination)
         return ROUTES if problem is None else SendTerms(problem)
@@ -155,7 +155,7 @@ class ListingSession(ClassicSession):
         """Return whether a destination takes a message now, tried on a connection of its own."""
 
     def _route(self) -> None:
-        """Hand what has arrived to those that asked for it."""
+        """Hand arrived messages to their consumers."""
         self._consumers.route()
 
     @property

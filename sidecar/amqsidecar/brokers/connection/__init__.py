@@ -1,1 +1,1 @@
-"""What every connection shares: sockets, addresses, limits."""
+"""The parts that every connection shares: sockets, addresses, limits."""

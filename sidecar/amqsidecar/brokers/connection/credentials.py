@@ -1,4 +1,4 @@
-"""What a user proves its identity with: the contract, and a password."""
+"""The credentials of a user: the contract, and a password."""
 
 from collections.abc import Callable
 from typing import Final, Protocol

@@ -14,7 +14,7 @@ _BYTES_OF_ONE = 2 * 4 * 1024
 
 
 class WaitingMessages:
-    """What the messages take that wait over one connection; two threads may use it.
+    """The memory of messages that wait over one connection; two threads may use it.
 
     An honest broker stays below the bounds, since it hands over no more than it is asked for. One
     exception: a burst of large messages behind many small ones. The link that is opened again asks

@@ -23,7 +23,7 @@ from amqsidecar.formats.core.primitives import Connector, CoreProtocolError
 FRAME_BYTES_MAX = 101 * 2**20
 _FRAME_BYTES_BEFORE_LOGIN = 2**20
 _LOGIN_BYTES_USUAL = 4096
-"""What a broker of 2.57 reads of a log-in, unless its acceptor has `coreInitialMaxFrameSize`."""
+"""Bytes of a log-in that a broker of 2.57 reads unless `coreInitialMaxFrameSize` is set."""
 _PORT_HINT = "is it the port of an acceptor for CORE, and one with TLS?"
 _REASONS: Final = {
     packets.REDIRECT: "it redirects to another broker",

@@ -1,4 +1,4 @@
-"""What a broker refused over Core."""
+"""A refusal of the broker over Core."""
 
 from amqsidecar.brokers.connection.refusal import RequestRefused
 

@@ -207,7 +207,7 @@ class CoreSession:
             consumer.drop_large()
 
     def take_from(self, number: int) -> list[CoreDelivery]:
-        """Take what was handed out to one consumer, in order."""
+        """Take the messages handed out to one consumer, in order."""
         taken = [one for one in self.deliveries if one.consumer == number]
         if taken:
             self.deliveries = deque(one for one in self.deliveries if one.consumer != number)
@@ -303,7 +303,7 @@ class CoreSession:
         return self.ask_send_encoded(encode_message(message))
 
     def ask_send_encoded(self, *message: bytes) -> int:
-        """Do what `ask_send` does, with a message as `encode_message` writes it, in pieces."""
+        """Send as `ask_send` does, for a message of `encode_message` in chunks."""
         self.is_begun = True
         number = self._ask_number()
         tail = message_packets.asked_tail(number)

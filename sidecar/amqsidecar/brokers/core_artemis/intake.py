@@ -203,7 +203,7 @@ class CoreIntake:
         return tuple(one.queue.destination for one in self._active())
 
     def left_behind(self) -> tuple[LeftBehind, ...]:
-        """Return what is in hand and can't be taken."""
+        """Return the messages in hand that can't be taken."""
         return tuple(
             left_too_large(one.queue.destination, len(one.too_large))
             for one in self._active()
@@ -386,7 +386,7 @@ class CoreIntake:
         return max(_WINDOW_BYTES_MIN, window // max(1, reader_count))
 
     def close(self) -> None:
-        """Forget what waits to be received, and close its files."""
+        """Forget the messages that wait to be received, and close their files."""
         for reader in self._readers.values():
             for _, delivery in reader.waiting:
                 self._drop(delivery)

@@ -1,4 +1,4 @@
-"""What a link to Artemis over Core can do that was opened only to look."""
+"""A read-only link to Artemis over Core."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -93,7 +93,7 @@ class CoreTrials(ArtemisTrials):
         return None
 
     def would_leave(self, queue: IntakeQueue) -> tuple[LeftBehind, ...]:
-        """Return what AMQP clients have made."""
+        """Return the messages of AMQP clients."""
         why = self._settings.why_amqp_left() if self._settings.selector else ""
         if why:
             self._management.demand(
@@ -146,13 +146,13 @@ class CoreArtemisLook(ArtemisSession):
         hang_up(self._connection, self._sessions)
 
     def left_behind(self) -> tuple[LeftBehind, ...]:
-        """Return what browses did not show, or is stuck."""
+        """Return the messages that browses did not show, or that are stuck."""
         return super().left_behind() + self._left_amqp_made(
             [one.destination for one in self._seen_in_part]
         )
 
     def _left_amqp_made(self, queues: Sequence[Destination]) -> tuple[LeftBehind, ...]:
-        """Return what AMQP clients have made.
+        """Return the messages of AMQP clients.
 
         Raises:
             LinkLost: the connection is gone, or AMQP can be read by now.
@@ -244,7 +244,7 @@ class CoreArtemisLook(ArtemisSession):
                 session.close_consumer(browser)
 
     def trials(self) -> CoreTrials:
-        """Return what tries the user's rights over this connection."""
+        """Return the trials of the user's rights over this connection."""
         return CoreTrials(self._connection, self._management, self._settings)
 
 

@@ -1,4 +1,4 @@
-"""What a link to Artemis over Core can do that reads dead-letter queues."""
+"""A link to Artemis over Core that takes dead letters."""
 
 from collections.abc import Iterator, Sequence
 from uuid import uuid4

@@ -20,7 +20,7 @@ _Answer = packets.AddressAnswer | packets.AddressAnswerV5
 
 
 class CoreTargets:
-    """Caches what the broker answered about the targets of sends."""
+    """Caches the broker's answers about the targets of sends."""
 
     def __init__(self, session: CoreSession) -> None:
         """Prepare; nothing is asked yet. The sends go over this session."""

@@ -111,7 +111,7 @@ class CoreTokenWire(TokenWire[CoreDelivery]):
             self._session.close_consumer(consumer)
 
     def forget(self) -> None:
-        """Forget what has arrived, because it is given back."""
+        """Forget the arrived tokens, because they are given back."""
         self._arrived.clear()
         self._strays.clear()
 

@@ -36,7 +36,7 @@ _ASKS_EACH_S = 60.0
 
 
 class CoreTools(NamedTuple):
-    """What transactions are made with.
+    """The parts of a transaction.
 
     Attributes:
         connection: of the session.

@@ -377,7 +377,7 @@ class StompConnection:
         self._written_at_s = self.clock.monotonic_s()
 
     def poll(self) -> None:
-        """Sort what has arrived into `messages`, `errors` and answers; keeps the link alive.
+        """Sort arrived frames into `messages`, `errors` and answers; keep the link alive.
 
         Raises:
             LinkLost: the connection is gone and nothing that came before is left to sort.

@@ -1,4 +1,4 @@
-"""What a predecessor over STOMP on Artemis has accepted without acknowledging it.
+"""Messages that a predecessor over STOMP on Artemis accepted without acknowledging them.
 
 The token names it by the broker's numbers. It is acknowledged when it comes again, and a later
 token goes on naming it until it came, or is known to lie in its queue no more.
@@ -43,7 +43,7 @@ class Suspects:
         return True
 
     def accepted_with(self, held: Sequence[StompDelivery]) -> Accepted:
-        """Return what the next token names: these, and earlier ones that may still come."""
+        """Return the ids that the next token names: these, and earlier ids that may arrive."""
         if self._silenced:
             # Why a question: once it is answered, the broker has done what was sent before.
             self._connection.answers([self._connection.ask("BEGIN", [(b"transaction", b"sync")])])

@@ -33,7 +33,7 @@ _LEFT_MAX = 2000
 
 
 class UnreadQueue:
-    """What is known of a queue.
+    """The state of a queue.
 
     Attributes:
         by_number: what stays in it, with `loss`, by the broker's numbers.

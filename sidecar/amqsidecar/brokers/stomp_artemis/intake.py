@@ -227,7 +227,7 @@ class StompArtemisIntake:
         self._suspects.replace(accepted)
 
     def accepted_with(self, held: Sequence[StompDelivery]) -> Accepted:
-        """Return what the next token names: these, and earlier ones that may still come."""
+        """Return the ids that the next token names: these, and earlier ids that may arrive."""
         return self._suspects.accepted_with(held)
 
     @property

@@ -1,4 +1,4 @@
-"""What a link to Artemis over STOMP can do that was opened only to look."""
+"""A read-only link to Artemis over STOMP."""
 
 from collections.abc import Iterator
 
@@ -49,7 +49,7 @@ class StompArtemisLook(ArtemisSession):
         self._management.close()
 
     def left_behind(self) -> tuple[LeftBehind, ...]:
-        """Return what is stuck; STOMP does not browse."""
+        """Return the messages that are stuck; STOMP does not browse."""
         self._connection.poll()
         return super().left_behind()
 

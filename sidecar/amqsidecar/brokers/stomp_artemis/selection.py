@@ -107,7 +107,7 @@ class ListedMessage(NamedTuple):
 
 
 def read_list(text: str, allowed: Collection[Loss]) -> list[ListedMessage]:
-    """Return what `listMessagesAsJSON` reports of messages that STOMP did not make.
+    """Return the report of `listMessagesAsJSON` on messages that STOMP did not make.
 
     Quirk (Artemis): a property of the name `messageID` takes the place of the number. Such a
     message is left out, and so is never selected.

@@ -60,7 +60,7 @@ class Ends(NamedTuple):
 
 
 class ArtemisSubscription:
-    """What is read of one queue.
+    """The reading of one queue.
 
     Attributes:
         queue: that is read.

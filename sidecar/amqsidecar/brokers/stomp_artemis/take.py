@@ -1,4 +1,4 @@
-"""What a link to Artemis over STOMP can do that was opened with a token."""
+"""A link to Artemis over STOMP that holds a token."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
@@ -197,7 +197,7 @@ class StompArtemisTake(StompArtemisLook):
         self._read = tuple(queue.destination for queue in queues)
 
     def left_behind(self) -> tuple[LeftBehind, ...]:
-        """Return what is not taken out of the attached queues, and why.
+        """Return the messages that are not taken out of the attached queues, and why.
 
         Also the token, while the link waits for it and no other connection can have it.
         """

@@ -171,7 +171,7 @@ class StompArtemisTrials(ArtemisTrials):
         return tuple(words) or (why,)
 
     def list_messages(self, intake: IntakeQueue, at_most: int) -> list[Delivery]:
-        """Return what the management reports of a queue's messages, without their bodies."""
+        """Return the management's list of a queue's messages, without their bodies."""
         self._management.demand("over STOMP only users with the manage permission can see that")
         listed = list_messages(self._management, intake, at_most, self._read_origin, ENCODING)
         if listed is None:
@@ -179,7 +179,7 @@ class StompArtemisTrials(ArtemisTrials):
         return listed
 
     def would_leave(self, intake: IntakeQueue) -> tuple[LeftBehind, ...]:
-        """Return what a taking link would leave in a queue, as far as the broker lists types."""
+        """Return the messages that a link would leave in a queue, if the broker lists types."""
         management, name = self._management, intake.destination.name.rpartition("::")[2]
         management.demand(
             "messages of other clients than STOMP are not taken, and only users with the "

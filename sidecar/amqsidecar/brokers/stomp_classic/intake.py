@@ -95,7 +95,7 @@ _PASSED_MAX = 1 << 14
 
 
 class IntakeLimits(msgspec.Struct, frozen=True):
-    """What may be taken.
+    """The messages that may be taken.
 
     Attributes:
         allowed_losses: losses that the operator accepts.

@@ -36,7 +36,7 @@ _STALLED = (
 
 
 class Leftovers:
-    """Counts what is left behind."""
+    """Counts the messages that are left behind."""
 
     def __init__(self, consumers: StompSubscriptions, rules: IntakeLimits) -> None:
         self._consumers = consumers

@@ -36,7 +36,7 @@ class McpOptions(Section):
     )
 
     def problems(self) -> Iterator[KeyedProblem]:
-        """Yield what does not suit the way that clients come."""
+        """Yield the settings that don't fit the transport."""
         if not self.url:
             yield "url", "is empty: name the sidecar, such as http://127.0.0.1:9464"
         if not self.listen:

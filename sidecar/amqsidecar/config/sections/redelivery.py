@@ -91,7 +91,7 @@ class ExhaustedChoice(StrEnum):
 
 
 class RedeliveryMode(StrEnum):
-    """Who decides that a dead letter is taken."""
+    """Whether the rules or a person decide about a dead letter."""
 
     AUTOMATIC = "automatic"
     MANUAL = "manual"

@@ -37,7 +37,7 @@ class DeathGroups:
         self._known = CauseGroups()
 
     def learn(self, known: CauseGroups) -> None:
-        """Take what a store teaches in place of what was learned; may be called by any thread."""
+        """Replace the learned groups by those of a store; may be called by any thread."""
         self._known = known
 
     def of_delivery(self, delivery: Delivery, origin: Destination | None, cause: str | None) -> str:

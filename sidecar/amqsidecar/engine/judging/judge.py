@@ -124,7 +124,7 @@ class Judging(Protocol):
 
     @property
     def send_rules(self) -> SendRules:
-        """Where no message is sent, whatever is judged."""
+        """The destinations that no message is sent to."""
         ...
 
     def prepare(self, deliveries: Sequence[Delivery], /) -> Sequence[Delivery]:
@@ -241,7 +241,7 @@ class Judge:
     def _find_place(
         self, origin: Destination | None, source: Destination, problem: str | None
     ) -> "_Place":
-        """Return what is true of all dead letters that name an origin in a queue.
+        """Return the facts shared by all dead letters that name an origin in a queue.
 
         Args:
             origin: as the message names it.

@@ -1,4 +1,4 @@
-"""Where the sidecar never sends, as far as no broker has to be asked."""
+"""The destinations that the sidecar never sends to, as far as no broker has to be asked."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence

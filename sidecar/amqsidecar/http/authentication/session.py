@@ -20,7 +20,7 @@ _RENEW_S: Final = 60
 
 
 class SessionOwner(msgspec.Struct, frozen=True, kw_only=True):
-    """Who has a session.
+    """The owner of a session.
 
     Attributes:
         way: how they showed who they are: password or oidc.

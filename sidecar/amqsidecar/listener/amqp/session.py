@@ -132,7 +132,7 @@ class AmqpSession(ClientSession):
         return self._done()
 
     def from_broker(self, data: bytes) -> list[Effect]:
-        """Take in bytes of the broker."""
+        """Handle bytes from the broker."""
         if self._broker_is_plain:
             return [ToClient(data)]
         out: list[bytes] = []

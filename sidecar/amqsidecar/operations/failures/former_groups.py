@@ -24,12 +24,12 @@ Place = tuple[str, str]
 
 
 def learn_cause_groups(schedule: ScheduleView) -> CauseGroups:
-    """Return what the groups in a schedule teach, with the groups that people merged."""
+    """Return the cause groups of a schedule, with the groups that people merged."""
     return _learn(*_keys(schedule))
 
 
 def read_cause_groups(schedule: ScheduleView) -> CauseGroups:
-    """Return the same to be read only: several callers share it."""
+    """As `learn_cause_groups`, for reading only: several callers share the result."""
     return _known(*_keys(schedule))
 
 

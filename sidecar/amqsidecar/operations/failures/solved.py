@@ -130,7 +130,7 @@ def _ended(schedule: Schedule, group: Group, now_ms: int) -> Solution:
 
 
 def _unproved(schedule: Schedule, resent: Resent, now_ms: int) -> str:
-    """Return what is known of a message that did not come back; "" = it was consumed."""
+    """Return the known fate of a message that did not come back; "" = it was consumed."""
     place, at_ms = resent.destination, resent.at_ms
     # Why both: the first looks prove what a restart of the watcher hides from the last ones.
     seen = schedule.observations(place, at_ms, min(at_ms + HOUR_MS, now_ms + 1))

@@ -95,7 +95,7 @@ def survey(read: DataFrame, until_ms: int | None) -> Survey:
 
 
 def seen_of(read: DataFrame) -> Seen:
-    """Return what files hold beside steps; see `survey`."""
+    """Return the parts of files besides their steps; see `survey`."""
     found = read.where(f.col("bucket") == SEEN_BUCKET).select("content").toArrow()
     seen = seen_in(found.column("content").to_pylist())
     if seen.problems:

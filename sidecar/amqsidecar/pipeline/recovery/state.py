@@ -107,14 +107,14 @@ class KeptState:
         return self._spark.read.schema(DIVIDED).parquet(*(f"{self._folder}/{one}" for one in kept))
 
     def _clear(self) -> None:
-        """Remove what does not count, also of a run that was killed."""
+        """Remove files that don't count, also those of a killed run."""
         needed = {self._file, *self._known.kept}
         ours = [n for n in list_names(self._folder) if n.startswith(("run-", "state-"))]
         remove(f"{self._folder}/{name}" for name in ours if name not in needed)
 
 
 def _opened(path: str, wanted: _Known) -> _Known:
-    """Return what a file of the state holds, if it is of the same history."""
+    """Return the content of a state file, if it is of the same history."""
     try:
         content = msgspec.json.decode(read_file(path), type=dict[str, Any])
         for name, said in (("format", "format"), ("events", "history")):

@@ -194,7 +194,7 @@ def read_in_tasks(
     read: Callable[[Iterator[EventFile]], Iterator[pyarrow.RecordBatch]],
     schema: StructType | str,
 ) -> DataFrame:
-    """Return what Spark's tasks read of files by Python."""
+    """Return the rows of files that Spark's tasks read by Python."""
     tasks = in_tasks(files, _CORES if is_remote() else spark.sparkContext.defaultParallelism)
 
     def own(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:

@@ -91,7 +91,7 @@ class _Journals:
     def _cover(
         self, stream: str, files: Sequence[JournalFile], first: int, last: int
     ) -> list[Slice]:
-        """Return what to read for these segments.
+        """Return the slices of files that hold these segments.
 
         Raises:
             ConfigError: some lack, and that is an error.

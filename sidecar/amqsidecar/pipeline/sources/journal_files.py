@@ -233,7 +233,7 @@ def read_slice(
     texts: Sequence[str] = (),
     tries: int = _TRIES,
 ) -> Iterator[pyarrow.RecordBatch]:
-    """Yield what is read of a slice, from other files if a compaction removed its own meanwhile.
+    """Yield the rows of a slice, from other files if a compaction removed its own meanwhile.
 
     Args:
         wanted: what was planned.
@@ -279,7 +279,7 @@ def find_again(wanted: Slice) -> list[Slice]:
 
 
 def removed(url: str) -> ConfigError:
-    """Return what is wrong with a file that was there."""
+    """Return the fault of a file that was there."""
     return ConfigError([Problem(url, "was removed while the job ran: run it again")])
 
 

@@ -141,7 +141,7 @@ def read_courses(messages: DataFrame, planner: Planner) -> dict[int, PlannedCour
 
 
 def unknown_to_history(messages: DataFrame, candidates: Sequence[Candidate]) -> list[str]:
-    """Return what rules ask for and no message of history has, such as `property:code`."""
+    """Return facts that rules ask for and no message of the history has, like `property:code`."""
     asks = {one for candidate in candidates for one in candidate.asks} - {"age"}
     if not asks:
         return []

@@ -89,7 +89,7 @@ def fit_ensembles(
 def windows_by_destination(
     windows: DataFrame, destinations: Iterable[str]
 ) -> dict[str, WindowCounts]:
-    """Return what the windows of destinations saw of all messages."""
+    """Return the counts of all windows of these destinations."""
     found = dict.fromkeys(destinations, _NO_WINDOWS)
     frame: pd.DataFrame = windows.toPandas()
     for destination, part in frame.groupby("destination"):

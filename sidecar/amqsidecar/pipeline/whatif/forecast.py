@@ -37,7 +37,7 @@ class Played:
 
 
 def play(model: FailureModel, known: KnownTries, planned: Tries, reach: Reach) -> Played:
-    """Return what a model says of planned re-sends.
+    """Return a model's forecast of planned re-sends.
 
     A re-send after the first one beyond reach is beyond, too.
     """
@@ -134,7 +134,7 @@ def in_parts(amounts: Numbers) -> Numbers:
 def sum_up(
     ensemble: Ensemble, known: KnownTries, planned: Tries
 ) -> Iterator[tuple[Totals, Played]]:
-    """Yield what each model of an ensemble says of a policy, in sum and in detail."""
+    """Yield each model's forecast of a policy, in sum and in detail."""
     changed = is_changed(known, planned)
     planned = _as_in_history(known, planned, ~changed)
     is_unsettled = ~changed & (known.is_made & ~known.is_known).any(axis=1)

@@ -132,7 +132,7 @@ def make_grid(base: Rules, plugins: Mapping[str, Plugin]) -> Grid:
 def score(grid: Grid, ensembles: Sequence[Ensemble], usual: Usual) -> Scores:
     """Return the results of the settings at a destination with these models and usual delays.
 
-    When an outage is, a setting can't know: there the time until messages recover counts.
+    A setting can't know when an outage happens, so the time until recovery counts there.
     """
     between = np.full(grid.delays_ms.shape[1], usual.late_ms + usual.back_ms)
     between[0] = usual.late_ms

@@ -34,7 +34,7 @@ _ASTRAL = ~BMP
 
 @dataclass(frozen=True, slots=True)
 class _Around:
-    """What surrounds a node: does Java forget or keep stale groups, repeat, or commit there?"""
+    """The context of a node: does Java forget or keep stale groups, repeat, or commit there?"""
 
     stale_groups: bool = False
     repeated: bool = False

@@ -72,7 +72,7 @@ class LineBreak:
 
 @dataclass(frozen=True, slots=True)
 class BackReference:
-    """What a group matched; ``early`` when it stands before the group's closing parenthesis."""
+    """A reference to a group; ``early`` = it precedes the group's closing parenthesis."""
 
     group: int
     ignore_case: bool
