@@ -719,6 +719,7 @@ def varied_rows(count: int) -> list[TakenRow]:
             redelivery_count=number % 5,
             due_at_ms=1_000 + number,
             received_at_ms=number * 10,
+            gate=["a", "b", None][number % 3],
         )
         for number in range(1, count + 1)
     ]
@@ -737,6 +738,7 @@ FILTERS: dict[str, Sequence[object]] = {
     "received_before_ms": [0, 110],
     "due_before_ms": [1_000, 1_012],
     "count_at_least": [3],
+    "event": ["a", "b", "none"],
     "lies_in": ["queue://END", "queue://2", "queue://none"],
     "destinations": [(), ("queue://1", "queue://none"), ("queue://1", "queue://2")],
 }
@@ -751,6 +753,7 @@ def matches(row: TakenRow, row_filter: RowFilter) -> bool:
         "due_before_ms": lambda before_ms: row.due_at_ms < before_ms,
         "count_at_least": lambda count: row.redelivery_count >= count,
         "destinations": lambda names: row.destination in names,
+        "event": lambda name: (row.state, row.gate) == (RowState.HELD, name),
         "lies_in": lambda queue: (
             (row.state, row.is_final, row.decided_queue) == (RowState.EXHAUSTED, True, queue)
         ),

@@ -18,6 +18,7 @@ NAMES = (
     *(
         "newer_than",
         "count_at_least",
+        "event",
         "property",
         "order",
         "after",

@@ -151,6 +151,12 @@ class Chosen:
             help="Only messages at their N-th redelivery, or a later one.",
         ),
     ] = None
+    event: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Only messages that wait for this event (`hold --until`)."
+        ),
+    ] = None
 
 
 def takes(

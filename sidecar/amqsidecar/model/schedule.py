@@ -262,6 +262,7 @@ class RowFilter(msgspec.Struct, frozen=True, kw_only=True):
         due_before_ms: None = any.
         count_at_least: `redelivery_count` is this or more; None = any.
         lies_in: final queue that holds the message, canonical text; None = any.
+        event: name of the event that a held message waits for; None = any.
         destinations: canonical texts of those that a person with limited rights may act on; None =
             any.
     """
@@ -279,7 +280,13 @@ class RowFilter(msgspec.Struct, frozen=True, kw_only=True):
     due_before_ms: int | None = None
     count_at_least: int | None = None
     lies_in: str | None = None
+    event: str | None = None
     destinations: tuple[str, ...] | None = None
+
+    @property
+    def only_state(self) -> RowState | None:
+        """The state of all rows that it can find; None = any."""
+        return RowState.HELD if self.state is None and self.event is not None else self.state
 
 
 class Tally(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,6 +13,7 @@ import msgspec
 from amqsidecar.model.destination import parse_destination
 from amqsidecar.model.operation import Selection
 from amqsidecar.model.schedule import RowFilter, RowState
+from amqsidecar.model.signal import signal_name
 
 _UNIT_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _NUMBER_MAX: Final = 2**63 - 1
@@ -93,6 +94,10 @@ def _read_destinations(texts: Sequence[str], _now_ms: int) -> tuple[str, ...]:
     return tuple(str(parse_destination(text)) for text in texts)
 
 
+def _read_event(texts: Sequence[str], _now_ms: int) -> str:
+    return signal_name(texts[-1])
+
+
 def _read_state(texts: Sequence[str], _now_ms: int) -> RowState:
     try:
         return RowState(texts[-1])
@@ -156,6 +161,7 @@ CONDITIONS: Final = (
     ),
     Condition("due_before_ms", "due before", _read_moment),
     Condition("lies_in", "lies in", _read_destination),
+    Condition("event", "waits for", _read_event, "event", needs_store=True),
     Condition("destinations", "one of", _read_destinations),
     Condition("properties", "property", _read_pairs, "property", needs_store=True),
     Condition("contains", "contains", _read_text, "contains", needs_store=True),

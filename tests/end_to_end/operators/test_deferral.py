@@ -20,6 +20,7 @@ from support.jms.peer import JmsPeer
 from support.sidecar.process import SidecarProcess
 from support.tier import at_length
 from support.waiting import eventually
+from support.web.client import web_client
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(at_length(5400, otherwise=900))]
 
@@ -52,11 +53,32 @@ def report(peer: JmsPeer, queue: str, names: Sequence[str]) -> None:
         peer.produce_each([{"destination": queue, "type": "Text", "text": one} for one in some])
 
 
-@pytest.mark.parametrize("wire", ["openwire", "artemis"])
+ALONE: Final = (
+    ("stomp", None),
+    ("stomp", ("artemis", "qpid", "reject")),
+    ("amqp", ("classic_6", "qpid", "reject")),
+    ("amqp", None),
+    ("core", None),
+)
+"""The other wires, each with the broker's and the application's if not those of `Noted`."""
+
+
+@pytest.mark.parametrize(
+    ("wire", "client"),
+    [
+        ("openwire", None),
+        ("artemis", None),
+        *(pytest.param(*one, marks=pytest.mark.proof) for one in ALONE),
+    ],
+)
 def test_messages_wait_for_their_events_over_kills(
-    request: pytest.FixtureRequest, tmp_path: Path, unique: str, wire: str
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    unique: str,
+    wire: str,
+    client: tuple[str, str, str] | None,
 ) -> None:
-    noted = Noted(request, tmp_path, unique, wire)
+    noted = Noted(request, tmp_path, unique, wire, client)
     events = f"amqsidecar.events.{unique}"
     noted.sidecar.options.append(f"intake.events={events}")
     sidecar, messages = noted.sidecar, noted.produce(COUNT)
@@ -73,6 +95,8 @@ def test_messages_wait_for_their_events_over_kills(
         row = noted.row(messages[0])
         assert row["reason"].startswith("waits for invoice-0, at the latest until ")
         assert "waits for invoice-0" in sidecar.run_command("show", str(row["id"]))
+        found = sidecar.json_command("list", "--event", "invoice-0")["rows"]
+        assert [one["id"] for one in found] == [row["id"]]
         # The service is killed; the event is reported while it is away.
         sidecar.kill()
         sidecar.run_command("event", "invoice-0")
@@ -89,7 +113,18 @@ def test_messages_wait_for_their_events_over_kills(
         [second] = noted.consume(noted.queue)
         assert second.test_id == messages[1].test_id
         eventually(lambda: states() == ["held"], what="the second has left")
-        shown = sidecar.json_command("show", str(noted.row(messages[2])["id"]))
+        row = noted.row(messages[2])
+        shown = sidecar.json_command("show", str(row["id"]))
+        with web_client(f"http://{sidecar._http}/api/v1") as api:
+            for name, ids in (("invoice-1", []), ("invoice-2", [row["id"]])):
+                found = api.get("/messages", params={"event": name}).json()["rows"]
+                assert [one["id"] for one in found] == ids
+            headers = {"X-CSRF-Token": api.get("/session").json()["csrf"]}
+            answer = api.post("/events/invoice-2", headers=headers)
+            assert (answer.status_code, answer.json()["name"]) == (200, "invoice-2")
+        [third] = noted.consume(noted.queue)
+        assert third.test_id == messages[2].test_id
+        eventually(lambda: states() == [], what="the third has left")
         assert sidecar.stop() == 0
     assert [one["type"] for one in shown["history"]].count("held") == 1
     assert noted.peer.browse(events) == []

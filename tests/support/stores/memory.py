@@ -608,7 +608,7 @@ def _matches(row: TakenRow, row_filter: RowFilter) -> bool:
     before_ms, after_ms = row_filter.received_before_ms, row_filter.received_from_ms
     due_ms, least = row_filter.due_before_ms, row_filter.count_at_least
     destination, redelivery_id = row_filter.destination, row_filter.redelivery_id
-    places = row_filter.destinations
+    places, event = row_filter.destinations, row_filter.event
     return (
         (row_filter.ids is None or row.id in row_filter.ids)
         and (redelivery_id is None or row.redelivery_id == storable(redelivery_id))
@@ -627,5 +627,6 @@ def _matches(row: TakenRow, row_filter: RowFilter) -> bool:
             or (row.state, row.is_final, row.decided_queue)
             == (RowState.EXHAUSTED, True, storable(row_filter.lies_in))
         )
+        and (event is None or (row.state, row.gate) == (RowState.HELD, storable(event)))
         and (places is None or row.destination in map(storable, places))
     )

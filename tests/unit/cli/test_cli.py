@@ -1029,6 +1029,7 @@ def test_a_discard_is_undone_by_the_number_that_its_answer_tells(cli: Cli) -> No
         (["--newer-than", "1h"], 1),
         (["--count-at-least", "1"], 5),
         (["--count-at-least", "2"], 0),
+        (["--event", "invoice-4711"], 0),
         (["--attempt", "1"], 5),
         (["--attempt", "0"], 0),
         (["--property", "tenant=ACME"], 0),

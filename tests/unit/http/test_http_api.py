@@ -251,6 +251,7 @@ def test_a_query_that_is_not_understood_is_no_query(
         ("older_than=1h", [5, 4, 3, 2, 1]),
         ("newer_than=1h", []),
         ("older_than=@500", []),
+        ("event=invoice-4711", []),
         ("property=customer%3Danna", [1]),
         ("contains=ANNA", [1]),
         ("contains=AFTER", [2]),

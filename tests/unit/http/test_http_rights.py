@@ -46,6 +46,7 @@ VALUES: Final[Mapping[str, Sequence[object]]] = {
     "contains": ["orders", "pay"],
     "count_at_least": [2],
     "destination": ["orders.a", "pay.a", "pay.nothing"],
+    "event": ["orders.1", "pay.1"],
     "expired": ["false"],
     "id": [1, 2, 6],
     "limit": [1, 3],

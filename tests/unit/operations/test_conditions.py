@@ -40,6 +40,7 @@ VALUES: dict[str, Any] = {
     "received_before_ms": NOW_MS - 5_000,
     "due_before_ms": NOW_MS - 7_000,
     "count_at_least": 5,
+    "event": "invoice-4711",
     "lies_in": "queue://DLQ.exhausted",
     "destinations": ("queue://orders", "topic://news"),
     "properties": (("colour", "red=blue"), ("size", "")),

@@ -45,6 +45,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         WholeNumber | None,
         Meta(description="Minimum number of the waiting redelivery."),
     ] = None
+    event: Annotated[str | None, Meta(description="The event that they wait for.")] = None
     property: Annotated[list[str], Meta(description="`name=value` of application properties.")] = []
     contains: Annotated[
         str | None,

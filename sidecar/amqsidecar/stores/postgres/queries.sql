@@ -46,6 +46,7 @@ recall, recall_operation
     AND (%(cause_contains)s::text IS NULL OR strpos(cause, %(cause_contains)s) > 0)
     AND (%(lies_in)s::text IS NULL
         OR (state = 3 AND is_final AND coalesce(final_queue, destination) = %(lies_in)s))
+    AND (%(event)s::text IS NULL OR (state = 1 AND gate = %(event)s))
     AND (%(destinations)s::text[] IS NULL OR destination = ANY (%(destinations)s::text[]))
 
 -- fragment: of_all

@@ -81,7 +81,7 @@ def view_row(database: PostgresDatabase, row: tuple[Any, ...]) -> RowView:
 
 def conditions_of(row_filter: RowFilter) -> dict[str, Any]:
     """Return the values of a filter's conditions but the row numbers."""
-    state, group, places = row_filter.state, row_filter.cause_group, row_filter.destinations
+    state, group, places = row_filter.only_state, row_filter.cause_group, row_filter.destinations
     return {
         "destination": pg_text_or_none(row_filter.destination),
         "redelivery_id": pg_text_or_none(row_filter.redelivery_id),
@@ -95,6 +95,7 @@ def conditions_of(row_filter: RowFilter) -> dict[str, Any]:
         "due_before_ms": row_filter.due_before_ms,
         "cause_contains": pg_text_or_none(row_filter.cause_contains),
         "lies_in": pg_text_or_none(row_filter.lies_in),
+        "event": pg_text_or_none(row_filter.event),
         "destinations": None if places is None else [*map(pg_text, places)],
     }
 

@@ -28,6 +28,7 @@ passes_gates, gate, message_group, final_queue, recall, recall_operation
     AND (:due_before_ms IS NULL OR due_at_ms < :due_before_ms)
     AND (:redelivery_count IS NULL OR redelivery_count = :redelivery_count)
     AND (:count_at_least IS NULL OR redelivery_count >= :count_at_least)
+    AND likelihood(:event IS NULL OR (state = 1 AND gate = :event), 1.0)
     AND likelihood(:lies_in IS NULL OR (state = 3 AND is_final AND final_queue = :lies_in), 1.0)
     AND likelihood(
         :destinations IS NULL OR destination IN (SELECT value FROM json_each(:destinations)), 1.0

@@ -109,7 +109,7 @@ def view_row(database: SqliteDatabase, row: tuple[Any, ...], in_flight: bool = F
 
 def filter_values(database: SqliteDatabase, row_filter: RowFilter) -> tuple[str, dict[str, Any]]:
     """Return which index serves a filter best, and the values of its conditions."""
-    destination, state, source = row_filter.destination, row_filter.state, row_filter.source
+    destination, state, source = row_filter.destination, row_filter.only_state, row_filter.source
     lies_in, allowed = row_filter.lies_in, row_filter.destinations
     state_number = None if state is None else STATE_NUMBERS[state]
     group = row_filter.cause_group
@@ -126,6 +126,7 @@ def filter_values(database: SqliteDatabase, row_filter: RowFilter) -> tuple[str,
         "count_at_least": row_filter.count_at_least,
         "cause_contains": storable_or_none(row_filter.cause_contains),
         "lies_in": None if lies_in is None else database.find_word(lies_in),
+        "event": storable_or_none(row_filter.event),
         "destinations": None if allowed is None else json_ids(map(database.find_word, allowed)),
     }
     if row_filter.ids is not None:
