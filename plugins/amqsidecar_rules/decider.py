@@ -157,6 +157,11 @@ class RulesDecider:
     def __init__(self, table: RuleTable) -> None:
         rules = [_CompiledRule(rule) for rule in table.rules]
         self.asks = frozenset({"age", *(name for rule in table.rules for name in _asked_by(rule))})
+        self.awaits = tuple(
+            describe_rule(f"{rule.title} until {rule.outcome.until}", rule.source)
+            for rule in table.rules
+            if isinstance(rule.outcome, Redelivery) and rule.outcome.until
+        )
         continuing = [rule for rule in table.rules if rule.outcome is RuleAction.CONTINUE]
         self._has_continue = bool(continuing)
         self._edits_and_continues = any(rule.edit is not None for rule in continuing)

@@ -77,7 +77,8 @@ class Plugin(Protocol):
     Its options may have a method `to_mapping()`, which returns what a YAML policy writes of them;
     rules are printed, compared and put into Helm values by it. A decider that reads
     `DeadLetter.facts` names in its attribute `asks` what it reads: `age`, `cause`, `jms_type`,
-    `property:NAME` and `header:NAME`, a frozenset.
+    `property:NAME` and `header:NAME`, a frozenset. One whose `Redeliver` may have `until` names the
+    rules that say so in its attribute `awaits`, a tuple of texts.
     """
 
     name: str

@@ -31,6 +31,7 @@ from amqsidecar.model.event import AnyEvent, DestinationBlocked, Parked
 from amqsidecar.model.schedule import RowState, TakenRow
 
 GUILTY = "the connection ended each time it was sent, and stays up without it"
+NOT_AWAITED = "the broker can't hold it until an event outside (store.url broker:)"
 
 
 class _Item:
@@ -157,6 +158,8 @@ class MoveEngine:
                 plan.add(item, self._parking(item, row), item.judgement.events)
             elif item.fault is not None:
                 self._park(plan, item, row, item.fault, now_ms)
+            elif row.gate is not None:
+                self._park(plan, item, row, f"{row.rule}: {NOT_AWAITED}", now_ms)
             else:
                 self._send(plan, item, row, now_ms)
         return plan

@@ -13,6 +13,7 @@ from amqsidecar.config.copy_keys import copy_keys
 from amqsidecar.config.schema import Config
 from amqsidecar.config.sections.policy import TopicPolicy, VerdictPolicy
 from amqsidecar.config.sections.redelivery import ExhaustedChoice, RedeliveryMode
+from amqsidecar.config.store_url import BROKER_HELD
 from amqsidecar.diagnosis.cause_notes import CauseNoteSettings
 from amqsidecar.engine.cause_notebook import CauseNotebook
 from amqsidecar.engine.gates import GatesAt, described
@@ -73,7 +74,11 @@ def load_rules(config: Config, plugins: Mapping[str, Plugin]) -> ClassicRules | 
     """
     given = config.policy.source if config.policy.source is not None else config.policy.rules
     links = load_links(config, plugins)
-    return None if given is None else with_plugins(load_policy(given, plugins), links)
+    if given is None:
+        return None
+    rules = with_plugins(load_policy(given, plugins), links)
+    _refuse_waits(config, rules.plugins, plugins)
+    return rules
 
 
 def load_links(config: Config, plugins: Mapping[str, Plugin]) -> tuple[PluginRules, ...]:
@@ -83,7 +88,26 @@ def load_links(config: Config, plugins: Mapping[str, Plugin]) -> tuple[PluginRul
         ConfigError: with every problem found.
     """
     place = parse_source(config.origin("policy.plugins"))
-    return read_plugins(config.policy.plugins, place, plugins)
+    links = read_plugins(config.policy.plugins, place, plugins)
+    _refuse_waits(config, links, plugins)
+    return links
+
+
+def _refuse_waits(
+    config: Config, links: Sequence[PluginRules], plugins: Mapping[str, Plugin]
+) -> None:
+    """Refuse rules that wait for events outside where the broker keeps the schedule.
+
+    Raises:
+        ConfigError: with every such rule.
+    """
+    if config.store.url != BROKER_HELD:
+        return
+    rules = [rule for one in compile_plugins(links, plugins) for rule in getattr(one, "awaits", ())]
+    why = "needs a store, because Artemis can't hold a message until an event is reported"
+    if rules:
+        what = f"is broker:, but {{}} {why}: leave `until` out, or use another store"
+        raise ConfigError([Problem("store.url", what.format(rule)) for rule in rules])
 
 
 def send_rules(config: Config, rules: object, names: IntakeNames) -> SendRules:

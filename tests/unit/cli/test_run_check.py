@@ -105,3 +105,22 @@ def together(key: str) -> list[tuple[str, str]]:
             *((f"http.{name}", value) for name, value in more.items()),
         ]
     return []
+
+
+@pytest.mark.parametrize(
+    ("key", "rules"),
+    [
+        ("policy.plugins", "[{rules: {rules: [%s]}}]"),
+        ("policy.rules", "{plugins: [{rules: {rules: [%s]}}]}"),
+    ],
+)
+def test_a_rule_that_waits_for_an_event_is_refused_where_the_broker_keeps_what_waits(
+    key: str, rules: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    held = (("store.url", "broker:"), ("intake.backlog", "process"))
+    action = "{redeliver: {maximum_redeliveries: 3%s}}"
+    assert check(tmp_path, *held, (key, rules % (action % ""))) == main.EXIT_DONE
+    waits = (key, rules % (action % ", until: paid"))
+    assert check(tmp_path, waits) == main.EXIT_DONE
+    assert check(tmp_path, *held, waits) == main.EXIT_CONFIG
+    assert "rule 1 until paid" in capsys.readouterr().err

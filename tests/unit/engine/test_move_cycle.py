@@ -156,6 +156,14 @@ def test_what_has_to_wait_is_sent_at_once_with_its_time_by_the_brokers_clock(wor
     assert len(world.of(Scheduled)) == 2
 
 
+def test_what_a_plugin_lets_wait_for_an_event_is_parked() -> None:
+    world = World(Redeliver(500, 1, "rule", until="paid", longest_ms=60_000))
+    world.broker.die("a")
+    world.turns(1)
+    assert world.broker.sent == [("a", PARKED_QUEUE.name)]
+    assert world.of(Parked)[0].reason.startswith("rule: the broker can't hold it")
+
+
 def test_what_does_not_wait_is_delivered_at_once() -> None:
     world = World(Redeliver(0, 1, "rule"))
     world.broker.waits["orders"] = "it would be lost"
