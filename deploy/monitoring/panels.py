@@ -267,17 +267,18 @@ DASHBOARD = (
             Panel(
                 title="Lying in dead-letter queues",
                 queries=[
-                    (
-                        f"{AT}: {part}",
-                        f"topk(10, {of_schedules(name, 'destination', OF)}{divided})",
-                    )
-                    for part, name, divided in (
-                        ("messages", "amqsidecar_in_place", ""),
-                        ("hours of the oldest", "amqsidecar_in_place_oldest_seconds", " / 3600"),
-                    )
+                    (AT, f"topk(10, {of_schedules('amqsidecar_in_place', 'destination', OF)})")
                 ],
                 help="Exhausted messages in their queues, and all of `redelivery.mode: manual`.",
                 width=8,
+            ),
+            Panel(
+                title="Age of the oldest that waits for a person",
+                queries=[("{{job}} {{state}}", of_schedules("amqsidecar_oldest_seconds", "state"))],
+                help="Held, parked or exhausted; `amqsidecar list --state STATE` names it.",
+                unit="s",
+                width=8,
+                bounds=(86_400, 604_800),
             ),
             Panel(
                 title="Scheduled and re-sent in five minutes",

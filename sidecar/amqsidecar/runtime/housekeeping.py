@@ -2,7 +2,7 @@
 
 import shutil
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from threading import Event
@@ -14,6 +14,7 @@ from amqsidecar.errors import ConfigError, StoreError
 from amqsidecar.model.cause_groups import CauseGroups
 from amqsidecar.model.failure import MINUTES_KEPT_MS
 from amqsidecar.model.operation import UNDO_MS
+from amqsidecar.model.schedule import ExhaustedTally, RowFilter, RowState
 from amqsidecar.model.service_mark import ServiceMark
 from amqsidecar.operations.failures.former_groups import (
     learn_cause_groups,
@@ -115,7 +116,9 @@ class Housekeeping:
                 move_former_rows(store, known, now_ms)
                 self._metrics.set_new_causes(_new_causes(store, known, now_ms - NEW_MS))
                 self._metrics.set_gate_waiting(store.gate_tallies(now_ms))
-                self._metrics.set_in_place(store.exhausted_tallies(), now_ms)
+                exhausted = store.exhausted_tallies()
+                self._metrics.set_in_place(exhausted)
+                self._metrics.set_oldest(_oldest(store, exhausted), now_ms)
                 self._keep_rules_change(store)
         except (ConfigError, StoreError) as error:
             log.warning("gauges_failed", reason=str(error))
@@ -187,6 +190,17 @@ class Housekeeping:
                 return done
             # Why: a lock that is free for a moment only is hardly ever got by a cycle.
             (self._sleep or self._stopping.wait)(max(0.03, now_s - began_s))
+
+
+def _oldest(store: Schedule, exhausted: Sequence[ExhaustedTally]) -> dict[RowState, int]:
+    """Return when the oldest message of each state that waits for a person was taken."""
+    found = {}
+    for state in (RowState.HELD, RowState.PARKED):
+        for row in store.list_rows(RowFilter(state=state), 1):
+            found[state] = row.received_at_ms
+    if exhausted:
+        found[RowState.EXHAUSTED] = min(one.since_ms for one in exhausted)
+    return found
 
 
 def _new_causes(ledger: Schedule, known: CauseGroups, since_ms: int) -> Counter[str]:

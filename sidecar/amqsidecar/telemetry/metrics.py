@@ -39,7 +39,7 @@ from amqsidecar.model.event import (
 )
 from amqsidecar.model.foreign_token import orphans
 from amqsidecar.model.operation import Action, OutcomeKind
-from amqsidecar.model.schedule import ExhaustedTally, GateTally, Tally
+from amqsidecar.model.schedule import ExhaustedTally, GateTally, RowState, Tally
 from amqsidecar.telemetry.health import ServiceState, TokenState
 from amqsidecar.telemetry.metrics_table import (
     DESTINATION_LIMIT,
@@ -287,19 +287,23 @@ class Metrics:
         """Show whether any dead letters are left to a person."""
         self._set("amqsidecar_manual", float(is_any))
 
-    def set_in_place(self, tallies: Sequence[ExhaustedTally], now_ms: int) -> None:
-        """Set number and age of exhausted messages by the queue that they lie in."""
+    def set_in_place(self, tallies: Sequence[ExhaustedTally]) -> None:
+        """Set the number of exhausted messages by the queue that they lie in."""
         counts: MetricValues = {}
-        ages_s: MetricValues = {}
         with self._lock:
             for tally in tallies:
                 if tally.is_in_queue:
                     key = (self._bounded(tally.queue),)
                     counts[key] = counts.get(key, 0.0) + tally.count
-                    age_s = max(0.0, (now_ms - tally.since_ms) / 1000)
-                    ages_s[key] = max(ages_s.get(key, 0.0), age_s)
             self._values["amqsidecar_in_place"] = counts
-            self._values["amqsidecar_in_place_oldest_seconds"] = ages_s
+
+    def set_oldest(self, since_ms: Mapping[RowState, int], now_ms: int) -> None:
+        """Set the age of each state's oldest message; states without one are removed."""
+        with self._lock:
+            self._values["amqsidecar_oldest_seconds"] = {
+                (state.value,): max(0.0, (now_ms - at_ms) / 1000)
+                for state, at_ms in since_ms.items()
+            }
 
     def set_gate_waiting(self, tallies: Sequence[GateTally]) -> None:
         """Set the numbers of delayed messages by gate; those not named are removed."""

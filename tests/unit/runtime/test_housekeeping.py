@@ -205,7 +205,31 @@ def test_messages_that_lie_in_a_queue_are_counted_with_the_age_of_the_oldest(
     clock.advance(11_000)
     work.show_ledger()
     assert metrics.labelled("amqsidecar_in_place") == {("queue://DLQ",): 2}
-    assert metrics.labelled("amqsidecar_in_place_oldest_seconds") == {("queue://DLQ",): 10}
+    assert metrics.labelled("amqsidecar_oldest_seconds") == {("exhausted",): 10}
+
+
+def test_the_age_of_the_oldest_is_that_of_each_state_which_waits_for_a_person(
+    tmp_path: Path,
+) -> None:
+    clock, metrics = VirtualClock(), Metrics()
+    work = keeping_house(tmp_path, clock, metrics)
+    states = [RowState.WAITING, RowState.PARKED, RowState.HELD, RowState.HELD]
+    rows = [
+        taken_row(number, state=state, received_at_ms=clock.now_ms() + number * 1_000)
+        for number, state in enumerate(states)
+    ]
+    with closing(opened(SqliteStore(tmp_path / "schedule.db", clock=clock))) as store:
+        with store.transaction() as tx:
+            tx.record_cycle(1, rows, [], [])
+            tx.finish_cycle(1)
+        clock.advance(11_000)
+        work.show_ledger()
+        assert metrics.labelled("amqsidecar_oldest_seconds") == {("parked",): 10, ("held",): 9}
+
+        with store.transaction() as tx:
+            tx.remove([1, 2])
+        work.show_ledger()
+        assert metrics.labelled("amqsidecar_oldest_seconds") == {("held",): 8}
 
 
 def test_a_cause_is_new_for_an_hour_after_the_first_death_ever(tmp_path: Path) -> None:
