@@ -365,6 +365,7 @@ class Ledger(Protocol):
 
         Groups whose last death, ended operations whose end, originals whose edit and observations
         that lie before are removed, at most `limit` of each; and such notes whose group is gone,
-        markers, and service marks, but for the latest of each instance that the store knows.
+        markers, and service marks, but for the latest of each instance that the store knows. An
+        operation stays while a row is to be discarded for it.
         """
         ...

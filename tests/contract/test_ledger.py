@@ -1256,6 +1256,28 @@ def test_notes_are_kept_as_long_as_their_group(store: Schedule) -> None:
     assert [one.cause_group for one in store.latest_notes(9)] == ["late"]
 
 
+@pytest.mark.parametrize("recall", [Recall.DISCARD, Recall.DROP, Recall.EXPORT])
+def test_an_operation_is_kept_until_all_that_it_wants_discarded_is(
+    store: Schedule, recall: Recall
+) -> None:
+    """Else what it exports would be discarded without a file, or stay for ever."""
+    other, number = undoing(store), undoing(store)
+    row = grouped_row(1, state=RowState.EXHAUSTED, final_queue="queue://DLQ")
+    take(store, msgspec.structs.replace(row, recall=recall, recall_operation=number))
+    end = {"state": OperationState.DONE, "ended_at_ms": 5}
+    for one in (other, number):
+        store.change_operation(one, lambda now: msgspec.structs.replace(now, **end))
+    while store.forget_ledger(10**6, 0, 1):
+        pass
+    assert store.operation(other) is None
+    assert store.operation(number) is not None
+    with store.transaction() as tx:
+        tx.remove([1])
+    while store.forget_ledger(10**6, 0, 1):
+        pass
+    assert store.operation(number) is None
+
+
 def test_an_operation_that_goes_on_is_kept(store: Schedule) -> None:
     operation = followed(store, 2)
     assert store.forget_ledger(10**12, 10**12, 100) > 0

@@ -1148,11 +1148,14 @@ DELETE FROM operation_member AS m USING (
 WHERE (m.operation, m.redelivery_id) = (old.operation, old.redelivery_id);
 
 -- name: forget_operations
--- Operations that ended before a time and have no members any more.
+-- Operations that ended before a time, have no members, and for which no row is to be discarded.
 DELETE FROM operation WHERE id IN (
     SELECT id FROM operation
     WHERE ended_at_ms < %(before_ms)s
         AND NOT EXISTS (SELECT FROM operation_member WHERE operation = id)
+        AND id NOT IN (
+            SELECT recall_operation FROM redelivery WHERE recall IN (3, 4, 7) AND recall <> 0
+        )
     ORDER BY id LIMIT %(limit)s
 );
 

@@ -203,9 +203,13 @@ UPDATE operation_member SET resent_at_ms = ?, outcome = ?, evidence = ?
 WHERE operation = ? AND redelivery_id = ?;
 
 -- name: ended_operations
--- Operations that ended before a time, the oldest first.
+-- Operations that ended before a time and for which no row is to be discarded, the oldest first.
 SELECT id FROM operation INDEXED BY operation_ended
-WHERE ended_at_ms IS NOT NULL AND ended_at_ms < ? ORDER BY ended_at_ms LIMIT ?;
+WHERE ended_at_ms IS NOT NULL AND ended_at_ms < ?
+    AND id NOT IN (
+        SELECT recall_operation FROM redelivery WHERE recall IN (3, 4, 7) AND recall <> 0
+    )
+ORDER BY ended_at_ms LIMIT ?;
 
 -- name: forget_members
 -- Some members of an operation.
