@@ -403,6 +403,8 @@ def _notes(
         )
     if action not in SENDS:
         return notes
+    if action is Action.REDIRECT:
+        notes.append("a redirect can't be undone")
     if expired:
         notes.append(f"{expired:,} of them expired: check whether they are still wanted")
     if final and action is Action.RETRY:

@@ -35,7 +35,8 @@ class KeepRule(NamedTuple):
 
     def __str__(self) -> str:
         then = "written to the journal's folder and " * self.exports
-        then += "discarded" if self.move_to is None else f"moved to {self.move_to}"
+        moved = f"moved to {self.move_to}, which can't be undone"
+        then += "discarded" if self.move_to is None else moved
         return f"after {self.days} days they are {then}"
 
 

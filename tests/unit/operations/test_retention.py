@@ -11,6 +11,7 @@ from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.operation import Action
 from amqsidecar.model.schedule import RowState, TakenRow
 from amqsidecar.operations.operate import cancel, carry_out
+from amqsidecar.operations.preview import preview
 from amqsidecar.operations.retention import ACTOR, DAY_MS, announced
 from amqsidecar.wiring.rules import load_retention
 from support.stores.opened import opened
@@ -100,6 +101,9 @@ def test_what_lies_too_long_is_announced_once(store: UnsyncedStore, tmp_path: Pa
         ("redirect", "queue://pay.card", None, "queue://archive"),
     ]
     [moved] = [one for one in found.values() if one.action is Action.REDIRECT]
+    assert "moved to queue://archive, which can't be undone" in moved.reason
+    shown = preview(store, moved.action, moved.selection, suffix=".exhausted")
+    assert shown.notes[-1] == "a redirect can't be undone"
     turn = carry_out(store, moved.id, "me", ".exhausted", lambda: NOW_MS + 60_000)
     assert turn.changed == 0
     cancel(store, moved.id, NOW_MS + 60_000, "cli:anna")

@@ -148,7 +148,8 @@ class RedeliveryOptions(Section):
         "`days`, and `default_entry`; with `move_to` they go to that queue then, else they are "
         "discarded, with `export: true` once they are in the journal's folder (`journal.md`). Each "
         "is an operation of the actor `retention`, which begins `retention_notice_h` after it "
-        "appears, can be cancelled, and its discards undone for an hour. Empty = for ever.",
+        "appears and can be cancelled; a discard can be undone for an hour, a move can't. Empty = "
+        "for ever.",
     )
     exhausted_keep: Entries = option(
         {}, "The same for exhausted messages, in their final queues or kept in the schedule."
