@@ -17,6 +17,7 @@ from amqsidecar.engine.crash_points import MOVE_NAMES, no_crash
 from amqsidecar.errors import StoreMoved, StoreUnavailable
 from amqsidecar.ledger import MemberUpdate
 from amqsidecar.model import row_changes
+from amqsidecar.model.cause_note import WaitFor
 from amqsidecar.model.event import Edited
 from amqsidecar.model.failure import CountKind, failure_cause
 from amqsidecar.model.group_note import GroupNote
@@ -285,7 +286,7 @@ class History:
 
 
 def wait(now_ms: int, actor: str) -> row_changes.RowChange:
-    return row_changes.hold(now_ms, actor, "invoice-1", 500)
+    return row_changes.hold(now_ms, actor, WaitFor("invoice-1", 500))
 
 
 def life_of(row_id: int) -> str:

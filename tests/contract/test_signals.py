@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from amqsidecar.model import row_changes
+from amqsidecar.model.cause_note import WaitFor
 from amqsidecar.model.event import Exhausted, Held, Released
 from amqsidecar.model.operation import Action, Selection
 from amqsidecar.model.row_changes import Exhausting
@@ -132,7 +133,7 @@ def test_a_report_in_a_cycle_counts_also_if_the_broker_commits_none_of_it(store:
 
 def test_a_person_lets_it_wait_and_releases_it_before_the_event(store: Schedule) -> None:
     take(store, (1, None))
-    assert store.change(RowFilter(), row_changes.hold(2_000, "ann", "invoice-1", 500)) == 1
+    assert store.change(RowFilter(), row_changes.hold(2_000, "ann", WaitFor("invoice-1", 500))) == 1
     row = view(store, 1)
     assert (row.state, row.gate, row.due_at_ms) == (HELD, "invoice-1", 2_500)
     until = "waits for invoice-1, at the latest until 1970-01-01 00:00:02Z: held by ann"

@@ -25,7 +25,7 @@ from amqsidecar.model.schedule import (
     Tally,
     UnfinishedCycle,
 )
-from amqsidecar.operations.act import act_of
+from amqsidecar.operations.act import effect_of
 from amqsidecar.stores.postgres.store import PostgresStore
 from amqsidecar.stores.sqlite.store import SqliteStore
 from support.stores.memory import Medium, MemoryStore
@@ -1037,7 +1037,7 @@ def test_actions_leave_rows_of_an_unfinished_cycle(store: OpenableStore, action:
     held = RowState.HELD if action is Action.RELEASE else RowState.WAITING
     take(store, taken_row(1))
     cycle = begin(store, [taken_row(2, state=held)], claim(store))
-    act = act_of(action, 100, "ann", ".final", None)
+    act = effect_of(action)
     assert store.change(ALL, act) == 0
     finish(store, cycle)
     assert store.change(ALL, act) == 1

@@ -18,7 +18,7 @@ from amqsidecar.errors import LinkLost, StoreUnavailable
 from amqsidecar.model import row_changes
 from amqsidecar.model.destination import queue
 from amqsidecar.model.event import AnyEvent
-from amqsidecar.model.operation import Action
+from amqsidecar.model.operation import Action, Operation, Selection
 from amqsidecar.model.schedule import RowFilter, RowState
 from amqsidecar.operations.act import act_of
 from amqsidecar.store import Store
@@ -295,9 +295,18 @@ class Run:
             store.reopen()
             rows = [row for row in store.list_rows(row_filter, 1_000) if not row.in_flight]
             ids = [(store.message(row.id) or b"").decode() for row in rows]
-            store.change(
-                row_filter, act_of(action, self._clock.now_ms(), "ann", ".exhausted", None)
+            now_ms = self._clock.now_ms()
+            chosen = Selection(rows=row_filter)
+            wanted = Operation(
+                id=0,
+                action=action,
+                selection=chosen,
+                actor="ann",
+                reason="",
+                created_at_ms=now_ms,
+                until_id=0,
             )
+            store.change(row_filter, act_of(wanted, now_ms, ".exhausted"))
             self.history.operated(action, ids, [row.id for row in rows])
         store.close()
 

@@ -15,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from amqsidecar.model.cause_note import WaitFor
 from amqsidecar.model.schedule import RowFilter, WholeNumber
 from amqsidecar.model.signal import DEFAULT_WAIT_MS
 
@@ -216,6 +217,11 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     exports: bool = False
     until: str = ""
     longest_ms: int = DEFAULT_WAIT_MS
+
+    @property
+    def wait(self) -> WaitFor | None:
+        """The wait for an event outside that its messages begin; None = no such wait."""
+        return WaitFor(self.until, self.longest_ms) if self.until else None
 
 
 LEAST_EVIDENCE: Final = 100

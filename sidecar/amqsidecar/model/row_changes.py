@@ -305,22 +305,22 @@ def waits_until(name: str, until_ms: int, rule: str) -> str:
     return f"waits for {name}, at the latest until {latest:%Y-%m-%d %H:%M:%S}Z: {rule}"
 
 
-def hold(now_ms: int, actor: str, until: str = "", longest_ms: int = 0) -> RowChange:
+def hold(now_ms: int, actor: str, wait: WaitFor | None = None) -> RowChange:
     """Keep waiting rows until a person releases them, or an event outside is reported.
 
     Args:
         now_ms: the time.
         actor: the person or program that acts.
-        until: name of the event; "" = none, only a person releases them.
-        longest_ms: the longest wait for it.
+        wait: for the event; None = only a person releases them.
     """
     reason = f"held by {actor}"
 
     def change(row: RowView) -> Change | None:
         if row.state is not RowState.WAITING:
             return None
-        if until:
-            return _waiting_for(row, now_ms, until, now_ms + longest_ms, reason, actor)
+        if wait is not None:
+            until_ms = now_ms + wait.longest_ms
+            return _waiting_for(row, now_ms, wait.event, until_ms, reason, actor)
         event = Held(**_about(row, now_ms, row.destination), reason=reason, actor=actor)
         return _changed(row, event, state=RowState.HELD, reason=reason)
 

@@ -1,13 +1,13 @@
 """Actions on rows: the effect on one row, and immediate actions without a ledger."""
 
-from collections.abc import Callable, Mapping
-from typing import Final, assert_never
+from collections.abc import Callable
+from typing import assert_never
 
 import msgspec
 
 from amqsidecar.errors import SidecarError, StoreUnavailable
 from amqsidecar.model import row_changes
-from amqsidecar.model.operation import Action, Selection
+from amqsidecar.model.operation import Action, Operation, Selection
 from amqsidecar.model.schedule import RowFilter
 from amqsidecar.operations.select import conditions, narrow
 from amqsidecar.schedule import BrokerSchedule
@@ -39,54 +39,46 @@ class ActionResult(msgspec.Struct, frozen=True, kw_only=True):
     undoable: int = 0
 
 
-_BY_ACTOR: Final[Mapping[Action, Callable[[int, str], row_changes.RowChange]]] = {
-    Action.TAKE_BACK: row_changes.take_back,
-    Action.RELEASE: row_changes.release,
-}
-
-
-def act_of(
-    action: Action,
-    now_ms: int,
-    actor: str,
-    suffix: str,
-    target: str | None,
-    reason: str = "",
-    operation: int = 0,
-    *,
-    exports: bool = False,
-    until: str = "",
-    longest_ms: int = 0,
-) -> row_changes.RowChange:
-    """Return the change of a row by an action.
+def act_of(operation: Operation, now_ms: int, suffix: str) -> row_changes.RowChange:
+    """Return the change of a row by an operation.
 
     Args:
-        action: what to do.
+        operation: with what the person wants.
         now_ms: the time.
-        actor: the person or program that acts.
         suffix: of final dead-letter queues, for cancelling.
-        target: where to, for redirecting.
-        reason: why, in the person's words.
-        operation: its number; 0 = none.
-        exports: see `Operation`.
-        until: for holding: the event outside that ends it; "" = none.
-        longest_ms: the longest wait for that.
     """
-    match action:
+    actor, reason, number = operation.actor, operation.reason, operation.id
+    match operation.action:
         case Action.RETRY:
-            return row_changes.retry(now_ms, actor, reason, operation)
+            return row_changes.retry(now_ms, actor, reason, number)
         case Action.REDIRECT:
-            return row_changes.redirect(now_ms, actor, target or "", reason, operation)
+            return row_changes.redirect(now_ms, actor, operation.target or "", reason, number)
         case Action.CANCEL:
             return row_changes.cancel(now_ms, actor, suffix)
         case Action.DISCARD:
-            return row_changes.discard(now_ms, actor, operation, exports=exports)
+            return row_changes.discard(now_ms, actor, number, exports=operation.exports)
         case Action.HOLD:
-            return row_changes.hold(now_ms, actor, until, longest_ms)
-        case Action.TAKE_BACK | Action.RELEASE:
-            return _BY_ACTOR[action](now_ms, actor)
+            return row_changes.hold(now_ms, actor, operation.wait)
+        case Action.TAKE_BACK | Action.RELEASE as action:
+            act = row_changes.release if action is Action.RELEASE else row_changes.take_back
+            return act(now_ms, actor)
         case _:
-            assert_never(action)
+            assert_never(operation.action)
+
+
+def effect_of(action: Action, suffix: str = "") -> row_changes.RowChange:
+    """Return the change of a row by an action of nobody: whether a row is changed, and to what."""
+    nobody = Operation(
+        id=0,
+        action=action,
+        selection=Selection(),
+        actor="",
+        reason="",
+        created_at_ms=0,
+        until_id=0,
+        target="queue://x",
+    )
+    return act_of(nobody, 0, suffix)
 
 
 def check_direct(action: Action) -> None:

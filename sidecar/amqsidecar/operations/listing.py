@@ -9,7 +9,7 @@ from amqsidecar.ledger import RowKey, RowOrder
 from amqsidecar.model.cause import ROW_BYTES_MAX, bounded_cause
 from amqsidecar.model.operation import Action, Selection
 from amqsidecar.model.schedule import RowFilter, RowView
-from amqsidecar.operations.act import ActionRefused, act_of
+from amqsidecar.operations.act import ActionRefused, effect_of
 from amqsidecar.operations.select import IDS_MAX, narrow, selector
 from amqsidecar.schedule import Schedule, ScheduleView
 
@@ -104,7 +104,7 @@ def select_oldest(
     if bounds == Bounds():
         return selection
     select = selector(selection)
-    act = act_of(action, 0, "", "", "queue://x")
+    act = effect_of(action)
     found: dict[str, int] = {}
     after = 0
     while page := schedule.list_rows(narrow(action, selection.rows), _PAGE_ROWS, after):

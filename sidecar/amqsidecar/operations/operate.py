@@ -452,15 +452,7 @@ def _step(
         after = course.claimed(after, operation.runner, began_ms)
         return course.stepped(operation, after, began_ms)
 
-    asked = operation.actor, suffix, operation.target, operation.reason, operation.id
-    act = act_of(
-        action,
-        began_ms,
-        *asked,
-        exports=operation.exports,
-        until=operation.until,
-        longest_ms=operation.longest_ms,
-    )
+    act = act_of(operation, began_ms, suffix)
     select = selector(operation.selection)
     try:
         after = schedule.step_operation(

@@ -14,7 +14,7 @@ from amqsidecar.model.destination import Destination, parse_destination
 from amqsidecar.model.failure import EXPIRED
 from amqsidecar.model.operation import SENDS, Action, OperationState, Selection
 from amqsidecar.model.schedule import Recall, RowFilter, RowState, RowView, Tally
-from amqsidecar.operations.act import act_of
+from amqsidecar.operations.act import effect_of
 from amqsidecar.operations.select import is_tallied, narrow, selector
 from amqsidecar.operations.words import many
 from amqsidecar.schedule import Schedule
@@ -225,8 +225,7 @@ class _Look:
     def __init__(
         self, action: Action, schedule: Schedule, select: Select | None, suffix: str
     ) -> None:
-        # Why no actor: only whether a row would be changed, and where it would go, matters.
-        self._act = act_of(action, 0, "", suffix, "queue://x")
+        self._act = effect_of(action, suffix)
         self._has_target = action in (Action.RETRY, Action.CANCEL, Action.RELEASE)
         self._is_send = action in SENDS
         self._store = schedule

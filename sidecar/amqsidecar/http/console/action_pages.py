@@ -18,6 +18,7 @@ from amqsidecar.http.console.templating import moment
 from amqsidecar.http.guard import caller_of
 from amqsidecar.http.rights import Right, right_of
 from amqsidecar.http.store_queries import QueryContext
+from amqsidecar.model.cause_note import WaitFor
 from amqsidecar.model.operation import CAREFUL, SENDS, Action, Operation, OperationPace, Selection
 from amqsidecar.model.signal import DEFAULT_WAIT_MS
 from amqsidecar.operations.act import ActionRefused
@@ -235,7 +236,7 @@ def _command(
     except QueryError:
         pace = OperationPace()
     target = form.get("target", "").strip() or ("DESTINATION" if action is Action.REDIRECT else "")
-    reason = form.get("reason", "").strip()
+    reason, until = form.get("reason", "").strip(), form.get("until", "").strip()
     return command_of(
         action,
         query.selection,
@@ -244,6 +245,5 @@ def _command(
         reason,
         now_ms,
         query.bounds,
-        form.get("until", "").strip() if action is Action.HOLD else "",
-        longest_ms,
+        WaitFor(until, longest_ms) if until and action is Action.HOLD else None,
     )

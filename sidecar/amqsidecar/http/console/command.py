@@ -6,6 +6,7 @@ import shlex
 import msgspec
 
 from amqsidecar.http.console.templating import iso
+from amqsidecar.model.cause_note import WaitFor
 from amqsidecar.model.operation import Action, OperationPace, Selection
 from amqsidecar.model.shown import shown
 from amqsidecar.operations.conditions import given
@@ -21,8 +22,7 @@ def command_of(
     reason: str,
     now_ms: int,
     bounds: Bounds = Bounds(),  # noqa: B008
-    until: str = "",
-    longest_ms: int = 0,
+    wait: WaitFor | None = None,
 ) -> str | None:
     """Return a command line, without `--config`; None = no command does it.
 
@@ -34,8 +34,7 @@ def command_of(
         reason: in the person's words.
         now_ms: reference time of ages.
         bounds: which of the selected messages.
-        until: the event that ends a hold; "" = none.
-        longest_ms: the longest wait for it.
+        wait: for the event that ends a hold; None = there is none.
     """
     rows, needed = selection.rows, NEEDED_STATES.get(action)
     if needed is not None and rows.state not in (None, needed):
@@ -57,8 +56,8 @@ def command_of(
     options += [
         ("--limit", bounds.limit),
         ("--to", target),
-        ("--until", until or None),
-        ("--at-most", f"{longest_ms // 1000}s" if until else None),
+        ("--until", wait and wait.event),
+        ("--at-most", wait and f"{wait.longest_ms // 1000}s"),
         ("--probe", pace.probe or None),
         ("--pace", None if pace.per_second is None else f"{pace.per_second:g}"),
         ("--stop-share", None if pace.stop_share is None else f"{pace.stop_share:g}"),

@@ -130,8 +130,7 @@ def routes(console: Console) -> Iterable[BaseRoute]:
                 operation.target,
                 operation.reason,
                 queries.clock.now_ms(),
-                until=operation.until,
-                longest_ms=operation.longest_ms,
+                wait=operation.wait,
             ),
         )
 
