@@ -1,6 +1,6 @@
 """The API: the table of its endpoints; the same questions as the pages ask."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import cache
 from typing import Annotated, Any
 
@@ -55,14 +55,11 @@ class Approved(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 def routes(desk: Desk, person_of: PersonOf) -> list[Route]:
     """Return the routes of the API."""
 
-    def about_all(
-        summary: str, ask: Callable[[Person], Awaitable[Any]], answer: Any
-    ) -> ApiEndpoint:
-        async def run(call: Call) -> Any:
-            return await ask(person_of(call.request))
+    async def overview(call: Call) -> Any:
+        return await desk.overview(person_of(call.request))
 
-        run.__name__ = ask.__name__
-        return ApiEndpoint(f"/{ask.__name__}", summary, run, answer)
+    async def operations(call: Call) -> Any:
+        return await desk.operations(person_of(call.request))
 
     async def groups(call: Call) -> Any:
         return await desk.groups(person_of(call.request), call.query.cause_group)
@@ -96,8 +93,10 @@ def routes(desk: Desk, person_of: PersonOf) -> list[Route]:
     begins = "Have sidecars begin what is approved; one entry for each approval, in order."
     table = [
         ApiEndpoint("/session", "The caller and its role.", session, Session),
-        about_all("The first screen over all sidecars.", desk.overview, FleetOverview),
-        about_all("The newest operations of all sidecars.", desk.operations, of_operations),
+        ApiEndpoint("/overview", "The first screen over all sidecars.", overview, FleetOverview),
+        ApiEndpoint(
+            "/operations", "The newest operations of all sidecars.", operations, of_operations
+        ),
         ApiEndpoint("/groups", "Failures by cause.", groups, of_groups, CauseQuery),
         ApiEndpoint("/messages", "Each sidecar's newest messages.", messages, of_rows, Filter),
         ApiEndpoint(

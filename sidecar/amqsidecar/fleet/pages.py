@@ -10,7 +10,8 @@ from starlette.routing import BaseRoute
 from amqsidecar.fleet.api import PersonOf
 from amqsidecar.fleet.desk import Approval, Desk, Gathered, PlacePreview
 from amqsidecar.http.access import HttpRefused
-from amqsidecar.http.console.console import PageFrame, PageMissing
+from amqsidecar.http.console.action_pages import asked_action
+from amqsidecar.http.console.console import PageFrame
 from amqsidecar.http.console.described import ACTIONS
 from amqsidecar.http.console.query import read_query
 from amqsidecar.model.operation import SENDS, Action
@@ -74,7 +75,7 @@ def routes(frame: PageFrame, desk: Desk, person_of: PersonOf) -> list[BaseRoute]
         return await show(request, "fleet_operations.html", operations=found, **values)
 
     async def look(request: Request) -> Response:
-        action, given = _action(request), request.query_params
+        action, given = asked_action(request), request.query_params
         cause, target = given.get("group", ""), given.get("target", "").strip() or None
         needs_target = action is Action.REDIRECT and target is None
         said = Gathered[PlacePreview]([], {})
@@ -94,7 +95,7 @@ def routes(frame: PageFrame, desk: Desk, person_of: PersonOf) -> list[BaseRoute]
         )
 
     async def begin(request: Request) -> Response:
-        action, form = _action(request), await request.form()
+        action, form = asked_action(request), await request.form()
         words, texts = ACTIONS[action], [str(one) for one in form.getlist("approve")]
         if words.is_final and form.get("sure") != "yes":
             raise HttpRefused(400, "they won't be redelivered after this: go back and confirm it")
@@ -118,10 +119,3 @@ def routes(frame: PageFrame, desk: Desk, person_of: PersonOf) -> list[BaseRoute]
         frame.route("/act/{action}", look),
         frame.route("/act/{action}", begin, "POST"),
     ]
-
-
-def _action(request: Request) -> Action:
-    try:
-        return Action(request.path_params["action"])
-    except ValueError as error:
-        raise PageMissing("There is no such action.") from error

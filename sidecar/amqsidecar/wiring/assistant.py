@@ -21,7 +21,7 @@ from amqsidecar.config.tls_context import trusted_by
 from amqsidecar.http.serving import HttpServer
 from amqsidecar.telemetry.logs import configure_logs
 from amqsidecar.web_client import Client
-from amqsidecar.wiring.parts import stopping
+from amqsidecar.wiring.parts import stop_event
 
 log = structlog.get_logger("amqsidecar.wiring.app")
 
@@ -69,12 +69,7 @@ def _serve_http(options: McpOptions, tools: AssistantTools, open_caller: Any) ->
     http = HttpServer(app, has_lifespan=True)
 
     async def serve() -> None:
-        stop, loop = asyncio.Event(), asyncio.get_running_loop()
-
-        def stop_soon() -> None:
-            loop.call_soon_threadsafe(stop.set)
-
-        with stopping(stop_soon):
+        with stop_event() as stop:
             address, found = http.start(host, port)
             log.info("started", version=__version__, mode="mcp", http=f"{address}:{found}{PATH}")
             try:

@@ -32,7 +32,7 @@ from amqsidecar.telemetry import audit
 from amqsidecar.telemetry.logs import configure_logs
 from amqsidecar.telemetry.metrics import Metrics
 from amqsidecar.web_client import Client
-from amqsidecar.wiring.parts import access_settings, otlp_sending, stopping
+from amqsidecar.wiring.parts import access_settings, otlp_sending, stop_event
 
 log = structlog.get_logger("amqsidecar.wiring.app")
 
@@ -66,7 +66,7 @@ def run_fleet(config: Config) -> int:
 
 async def _serve(config: Config, clock: SystemClock, metrics: Metrics) -> None:
     options = config.fleet
-    tls = _tls(config)
+    tls = trusted_by(options.ca_file, "fleet.ca_file")
     client = Client(tls, options.timeout_s, options.answer_mib * _MIB)
     watch = Watch(_sources(config), Client(tls, PROBE_S, _MIB), clock)
     desk = Desk(Gatherer(watch, client, clock, options.requests))
@@ -84,12 +84,7 @@ async def _serve(config: Config, clock: SystemClock, metrics: Metrics) -> None:
         frame.show_refusal,
     )
     http = HttpServer(app, is_shared=Proxies(config.http.trusted_proxies).has)
-    stop, loop = asyncio.Event(), asyncio.get_running_loop()
-
-    def stop_soon() -> None:
-        loop.call_soon_threadsafe(stop.set)
-
-    with stopping(stop_soon):
+    with stop_event() as stop:
         # Why before the console: its first answer would name no sidecar.
         await watch.look()
         host, port = http.start(*split_listen(config.http.listen))
@@ -119,10 +114,6 @@ def _sources(config: Config) -> FleetSources:
     return FleetSources(
         options.sidecars, options.services, options.srv, pods, console_url=options.console_url
     )
-
-
-def _tls(config: Config) -> ssl.SSLContext:
-    return trusted_by(config.fleet.ca_file, "fleet.ca_file")
 
 
 class _FleetMetrics(Metrics):

@@ -26,7 +26,7 @@ from amqsidecar.listener.server import Listener, ListenerSettings
 from amqsidecar.runtime.process import collect_seldom
 from amqsidecar.telemetry.listener_metrics import ListenerMetrics
 from amqsidecar.telemetry.logs import configure_logs
-from amqsidecar.wiring.parts import stopping
+from amqsidecar.wiring.parts import stop_event
 from amqsidecar.wiring.rules import cause_note_settings
 
 log = structlog.get_logger("amqsidecar.wiring.app")
@@ -77,9 +77,6 @@ def run_listener(config: Config) -> int:
 
 
 async def _serve(listener: Listener, settings: ListenerSettings, acceptor: str, http: str) -> None:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-
     def started(host: str, port: int) -> None:
         log.info(
             "started",
@@ -90,10 +87,7 @@ async def _serve(listener: Listener, settings: ListenerSettings, acceptor: str, 
             http=http,
         )
 
-    def stop_soon() -> None:
-        loop.call_soon_threadsafe(stop.set)
-
-    with stopping(stop_soon):
+    with stop_event() as stop:
         try:
             await listener.serve(stop, started)
         except OSError as error:

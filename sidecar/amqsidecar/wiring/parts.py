@@ -1,5 +1,6 @@
 """Common parts of all modes of the running program, and its HTTP server."""
 
+import asyncio
 import random
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -283,7 +284,15 @@ def otlp_sending(
 
 
 @contextmanager
-def stopping(stop: Callable[[], None]) -> Iterator[None]:
+def stop_event() -> Iterator[asyncio.Event]:
+    """Give an event of the running loop that SIGTERM and SIGINT set while the block runs."""
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    with stopping(lambda: loop.call_soon_threadsafe(stop.set)):
+        yield stop
+
+
+@contextmanager
+def stopping(stop: Callable[[], object]) -> Iterator[None]:
     """Call `stop` on SIGTERM and SIGINT while the block runs."""
 
     def handle(_number: int, _frame: FrameType | None) -> None:

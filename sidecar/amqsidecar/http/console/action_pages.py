@@ -81,11 +81,11 @@ def routes(console: Console) -> Iterable[BaseRoute]:
         )
 
     async def look(request: Request) -> Response:
-        action = _action(request)
+        action = asked_action(request)
         return await show(request, action, console.query(request))
 
     async def confirm(request: Request) -> Response:
-        action = _action(request)
+        action = asked_action(request)
         query = console.query(request)
         form = {name: str(value) for name, value in (await request.form()).items()}
         caller = caller_of(request)
@@ -117,7 +117,8 @@ def routes(console: Console) -> Iterable[BaseRoute]:
     yield console.route("/act/{action}", confirm, "POST")
 
 
-def _action(request: Request) -> Action:
+def asked_action(request: Request) -> Action:
+    """Return the action in the path of a page; raises PageMissing where it is none."""
     try:
         return Action(request.path_params["action"])
     except ValueError as error:
