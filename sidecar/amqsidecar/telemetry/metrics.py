@@ -134,11 +134,8 @@ class Metrics:
         added = count_events(events)
         with self._lock:
             for name, values in added.counts.items():
-                total = self._values[name]
                 bounded = _BY_NAME[name].labels[:1] == ("destination",)
-                for labels, count in values.items():
-                    key = (self._bounded(labels[0]),) if bounded else labels
-                    total[key] = total.get(key, 0.0) + count
+                _sum_up(self._values[name], values.items(), self._bounded if bounded else str)
             # Why the others are kept: where there is no label of its own, another got through.
             for destination in added.sent_to & self._blocked_until_ms.keys() - {OTHER}:
                 self._blocked_until_ms[destination] = 0
@@ -150,25 +147,19 @@ class Metrics:
 
     def gate_waits(self, gate: str, count: int) -> None:
         """Count messages that a gate delayed."""
-        totals = self._values["amqsidecar_gate_waits_total"]
-        with self._lock:
-            totals[(gate,)] = totals.get((gate,), 0.0) + count
+        self._add("amqsidecar_gate_waits_total", count, gate)
 
     def would_discard(self, found: Mapping[str, int]) -> None:
         """Count messages that the rules would discard, by destination."""
-        totals = self._values["amqsidecar_would_discard_total"]
         with self._lock:
-            for destination, count in found.items():
-                key = (self._bounded(destination),)
-                totals[key] = totals.get(key, 0.0) + count
+            totals = self._values["amqsidecar_would_discard_total"]
+            _sum_up(totals, (((name,), count) for name, count in found.items()), self._bounded)
 
     def outcomes(self, found: Mapping[tuple[str, OutcomeKind], int]) -> None:
         """Count outcomes of re-sends, by destination."""
-        totals = self._values["amqsidecar_outcomes_total"]
+        counts = (((name, kind.value), count) for (name, kind), count in found.items())
         with self._lock:
-            for (destination, kind), count in found.items():
-                key = (self._bounded(destination), kind.value)
-                totals[key] = totals.get(key, 0.0) + count
+            _sum_up(self._values["amqsidecar_outcomes_total"], counts, self._bounded)
 
     def cycle_finished(self, duration_s: float, message_count: int) -> None:
         """Count one committed cycle."""
@@ -183,91 +174,74 @@ class Metrics:
 
     def dropped_by_otlp(self, signal: str, count: int) -> None:
         """Count records that a receiver of OTLP will never get."""
-        totals = self._values["amqsidecar_otlp_dropped_total"]
-        with self._lock:
-            totals[signal,] = totals.get((signal,), 0.0) + count
+        self._add("amqsidecar_otlp_dropped_total", count, signal)
 
     def logged_in(self, caller: str, result: str) -> None:
         """Count a log-in by password."""
-        totals = self._values["amqsidecar_log_ins_total"]
-        with self._lock:
-            totals[caller, result] = totals.get((caller, result), 0.0) + 1
+        self._add("amqsidecar_log_ins_total", 1, caller, result)
 
     def took_over(self, settled: int, left: int) -> None:
         """Count abandoned instances that this process settled; set how many it could not."""
-        with self._lock:
-            self._values["amqsidecar_takeovers_total"][()] += settled
-            self._values["amqsidecar_abandoned_instances"][()] = float(left)
+        self._add("amqsidecar_takeovers_total", settled)
+        self._set("amqsidecar_abandoned_instances", left)
 
     def webhook_sent(self, subscription: str, *, is_delivered: bool) -> None:
         """Count an attempt to send a notice."""
-        key = subscription, "delivered" if is_delivered else "failed"
-        totals = self._values["amqsidecar_webhook_attempts_total"]
-        with self._lock:
-            totals[key] = totals.get(key, 0.0) + 1
+        result = "delivered" if is_delivered else "failed"
+        self._add("amqsidecar_webhook_attempts_total", 1, subscription, result)
 
     def set_webhook(self, subscription: str, pending: int, dropped: int) -> None:
         """Set how many notices wait, and how many were dropped since the outbox began."""
-        with self._lock:
-            self._values["amqsidecar_webhook_pending"][subscription,] = float(pending)
-            self._values["amqsidecar_webhook_dropped"][subscription,] = float(dropped)
+        self._set("amqsidecar_webhook_pending", pending, subscription)
+        self._set("amqsidecar_webhook_dropped", dropped, subscription)
 
     def ambiguous_note(self) -> None:
         """Count a death with a note that may be about another copy of the message."""
-        with self._lock:
-            self._values["amqsidecar_cause_notes_ambiguous_total"][()] += 1
+        self._add("amqsidecar_cause_notes_ambiguous_total", 1)
 
     def set_outcomes_counted(self, is_counted: bool) -> None:
         """Set whether the broker counts acknowledgements."""
-        self._set("amqsidecar_outcomes_not_counted", float(not is_counted))
+        self._set("amqsidecar_outcomes_not_counted", not is_counted)
 
     def set_store_size(self, size_bytes: int) -> None:
         """Set the size of the store."""
-        self._set("amqsidecar_store_size_bytes", float(size_bytes))
+        self._set("amqsidecar_store_size_bytes", size_bytes)
 
     def set_store_available(self, available_bytes: int) -> None:
         """Set the free space for the store."""
-        self._set("amqsidecar_store_available_bytes", float(available_bytes))
+        self._set("amqsidecar_store_available_bytes", available_bytes)
 
     def set_journal_lag(self, lag: OutboxLag, now_ms: int) -> None:
         """Set the number and age of events that are not in the journal yet."""
         age_ms = 0 if lag.oldest_at_ms is None else max(0, now_ms - lag.oldest_at_ms)
         self._set("amqsidecar_journal_lag_seconds", age_ms / 1000)
-        self._set("amqsidecar_journal_waiting_events", float(lag.events))
+        self._set("amqsidecar_journal_waiting_events", lag.events)
 
     def segment_written(self, size_bytes: int) -> None:
         """Count a segment of the journal."""
-        with self._lock:
-            self._values["amqsidecar_journal_segments_total"][()] += 1
-            self._values["amqsidecar_journal_written_bytes_total"][()] += size_bytes
+        self._add("amqsidecar_journal_segments_total", 1)
+        self._add("amqsidecar_journal_written_bytes_total", size_bytes)
 
     def journal_failed(self) -> None:
         """Count an attempt to write the journal that failed."""
-        with self._lock:
-            self._values["amqsidecar_journal_failures_total"][()] += 1
+        self._add("amqsidecar_journal_failures_total", 1)
 
     def set_operations_running(self, count: int) -> None:
         """Set the number of running operations."""
-        self._set("amqsidecar_operations_running", float(count))
+        self._set("amqsidecar_operations_running", count)
 
     def set_operations_stopped(self, count: int) -> None:
         """Set the number of operations that stopped by themselves."""
-        self._set("amqsidecar_operations_stopped", float(count))
+        self._set("amqsidecar_operations_stopped", count)
 
     def set_retention_announced(self, count: int) -> None:
         """Set the number of messages that the retention is about to discard or move."""
-        self._set("amqsidecar_retention_announced", float(count))
+        self._set("amqsidecar_retention_announced", count)
 
     def operations_changed(self, action: Action, changed: int, came_back: int) -> None:
         """Count messages that operations changed, and that came back."""
-        added = {
-            "amqsidecar_operation_messages_total": changed,
-            "amqsidecar_operation_came_back_total": came_back,
-        }
-        with self._lock:
-            for name, count in added.items():
-                values = self._values[name]
-                values[action.value,] = values.get((action.value,), 0.0) + count
+        self._add("amqsidecar_operation_messages_total", changed, action.value)
+        self._add("amqsidecar_operation_came_back_total", came_back, action.value)
 
     def set_next_due(self, next_due_ms: int | None, now_ms: int) -> None:
         """Set how long the next due message is overdue; 0 = it is due later."""
@@ -276,16 +250,14 @@ class Metrics:
 
     def set_waiting(self, tallies: Sequence[Tally]) -> None:
         """Set the content of the schedule; series that are not named are removed."""
-        values: MetricValues = {}
+        most_first = sorted(tallies, key=lambda tally: -tally.count)
+        counts = (((one.destination, one.state.value), one.count) for one in most_first)
         with self._lock:
-            for tally in sorted(tallies, key=lambda tally: -tally.count):
-                key = (self._bounded(tally.destination), tally.state.value)
-                values[key] = values.get(key, 0.0) + tally.count
-            self._values["amqsidecar_waiting"] = values
+            self._values["amqsidecar_waiting"] = _sum_up({}, counts, self._bounded)
 
     def set_manual(self, *, is_any: bool) -> None:
         """Show whether any dead letters are left to a person."""
-        self._set("amqsidecar_manual", float(is_any))
+        self._set("amqsidecar_manual", is_any)
 
     def set_in_place(self, tallies: Sequence[ExhaustedTally]) -> None:
         """Set the number of exhausted messages by the queue that they lie in."""
@@ -307,21 +279,15 @@ class Metrics:
 
     def set_gate_waiting(self, tallies: Sequence[GateTally]) -> None:
         """Set the numbers of delayed messages by gate; those not named are removed."""
-        values: MetricValues = {}
+        counts = (((one.destination, one.gate or "event"), one.count) for one in tallies)
         with self._lock:
-            for tally in tallies:
-                key = (self._bounded(tally.destination), tally.gate or "event")
-                values[key] = values.get(key, 0.0) + tally.count
-            self._values["amqsidecar_gate_waiting"] = values
+            self._values["amqsidecar_gate_waiting"] = _sum_up({}, counts, self._bounded)
 
     def set_new_causes(self, found: Mapping[str, int]) -> None:
         """Set the number of new causes by destination; others have none."""
-        values: MetricValues = {}
+        counts = (((destination,), count) for destination, count in found.items())
         with self._lock:
-            for destination, count in found.items():
-                key = (self._bounded(destination),)
-                values[key] = values.get(key, 0.0) + count
-            self._values["amqsidecar_new_causes"] = values
+            self._values["amqsidecar_new_causes"] = _sum_up({}, counts, self._bounded)
 
     def render(self, accept: str = "") -> tuple[bytes, str]:
         """Return the response to a scrape, and its content type."""
@@ -355,10 +321,7 @@ class Metrics:
     def _show_state(self) -> None:
         state, now_ms = self._read_state(), self._clock.now_ms()
         found = state.readiness
-        left_behind: MetricValues = {}
-        for item in state.left_behind:
-            key = (self._bounded(str(item.queue)), item.reason)
-            left_behind[key] = left_behind.get(key, 0.0) + item.count
+        left_behind = (((str(one.queue), one.reason), one.count) for one in state.left_behind)
         steps = {("ahead",): state.clock_steps_ahead, ("back",): state.clock_steps_back}
         self._values |= {
             "amqsidecar_link_up": {(): float(found.link.up)},
@@ -368,7 +331,7 @@ class Metrics:
             "amqsidecar_orphaned_tokens": {(): float(len(orphans(found.other_schedules)))},
             "amqsidecar_clock_behind_seconds": {(): found.clock.behind_s},
             "amqsidecar_clock_steps_total": {key: float(one) for key, one in steps.items() if one},
-            "amqsidecar_left_behind": left_behind,
+            "amqsidecar_left_behind": _sum_up({}, left_behind, self._bounded),
             "amqsidecar_destination_owner": {
                 (destination, owner): 1.0
                 for destination in self._used_at_s
@@ -380,9 +343,13 @@ class Metrics:
             },
         }
 
-    def _set(self, name: str, value: float) -> None:
+    def _set(self, name: str, value: float, *labels: str) -> None:
         with self._lock:
-            self._values[name][()] = value
+            self._values[name][labels] = float(value)
+
+    def _add(self, name: str, count: float, *labels: str) -> None:
+        with self._lock:
+            _sum_up(self._values[name], ((labels, count),), str)
 
     def _bounded(self, destination: str) -> str:
         used_at_s, now_s = self._used_at_s, self._clock.monotonic_s()
@@ -439,6 +406,16 @@ class Metrics:
             for labels, value in values[spec.name].items():
                 family.add_metric(labels, value)
             yield family
+
+
+def _sum_up(
+    totals: MetricValues, counts: Iterable[tuple[Labels, float]], shown: Callable[[str], str]
+) -> MetricValues:
+    """Add counts to totals, each under its labels, of which the first is `shown` so."""
+    for labels, count in counts:
+        key = (shown(labels[0]), *labels[1:]) if labels else labels
+        totals[key] = totals.get(key, 0.0) + count
+    return totals
 
 
 class _TableCollector(Collector):
