@@ -53,7 +53,7 @@ def test_a_message_just_below_the_frame_size_of_stock_6_3_returns_or_says_why_no
             assert found.body == fits.body
 
             def waiting() -> list[tuple[str, str]]:
-                rows = sidecar.json_command("list")["rows"]
+                rows = sidecar.rows()
                 return [(one["destination"], one["reason"]) for one in rows if one["reason"]]
 
             [(destination, reason)] = eventually(waiting, what="it waits")

@@ -178,7 +178,7 @@ def _is_busy(sidecar: SidecarProcess) -> bool:
 
 def _parked(sidecar: SidecarProcess) -> list[tuple[str, str]]:
     """Return destination and first message id of what the sidecar leaves to a person."""
-    rows = sidecar.json_command("list", "--state", "parked", "--limit", "1000")["rows"]
+    rows = sidecar.rows("--state", "parked", "--limit", "1000")
     return [(one["destination"], one["message_id"]) for one in rows]
 
 

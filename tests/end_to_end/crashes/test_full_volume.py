@@ -109,7 +109,7 @@ def test_taking_stops_sending_goes_on_and_all_arrives_once(
         assert "no dead letters are taken" in json.loads(body)["taking"]["reason"]
         assert "taking" in sidecar.run_command("status")
 
-        rows = sidecar.json_command("list", "--destination", queue, "--limit", "1000")["rows"]
+        rows = sidecar.rows("--destination", queue, "--limit", "1000")
         gone = [str(row["id"]) for row in rows[:20]]
         sidecar.run_command("discard", *gone, "--yes")
         assert total(sidecar) <= taken - 20 + 1
@@ -149,7 +149,7 @@ def test_what_waits_is_sent_after_a_restart_on_a_volume_full_to_its_last_byte(
 
 
 def first_id(sidecar: SidecarProcess, queue: str) -> int:
-    rows = sidecar.json_command("list", "--destination", queue, "--state", "waiting")["rows"]
+    rows = sidecar.rows("--destination", queue, "--state", "waiting")
     return int(rows[0]["id"])
 
 

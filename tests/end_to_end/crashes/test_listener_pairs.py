@@ -164,7 +164,7 @@ def test_after_kills_each_message_is_redelivered_once(
             one.end()
         sidecars[0].wait_ready()
         has_history = store != BROKER_HELD
-        left = sidecars[0].json_command("list")["rows"] if has_history else []
+        left = sidecars[0].rows() if has_history else []
     assert left == [], "nothing waits for a person"
     for queue, one in zip(queues, accepters, strict=True):
         assert set(one.answered.values()) == {1}, f"{queue}: {one.answered.most_common(5)}"
@@ -200,7 +200,7 @@ def test_a_copy_of_an_undone_cycle_is_redelivered_by_another_instance(
                 message = consumer.receive()
                 assert message.headers[REDELIVERED] == "1"
                 consumer.ack(message)
-            eventually(lambda: two.json_command("list")["rows"] == [], what="nothing waits")
+            eventually(lambda: two.rows() == [], what="nothing waits")
 
 
 def _sidecars(folder: Path, url: str, store: str) -> list[SidecarProcess]:

@@ -187,7 +187,7 @@ def test_what_waits_from_amqp_is_sent_over_both_wires_and_not_over_core(
             JmsPeer.of(artemis, "qpid").fail(f"{kind}.{unique}", "reject", messages=3)
         eventually(lambda: before.metric("amqsidecar_scheduled_total") == 6, what="all wait")
         assert before.stop() == 0
-    ids = [row["redelivery_id"] for row in before.json_command("list")["rows"]]
+    ids = [row["redelivery_id"] for row in before.rows()]
     assert len(ids) == 6
 
     with SidecarProcess(tmp_path, artemis.core_url, policy=policy) as alone:

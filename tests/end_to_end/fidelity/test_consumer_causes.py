@@ -33,7 +33,7 @@ def test_consumer_that_dead_letters_by_itself_says_why_and_from_where(
         peer.produce("DLQ", ["Text"], properties=died)
 
         def row() -> dict[str, object] | None:
-            rows = sidecar.json_command("list", "--destination", queue)["rows"]
+            rows = sidecar.rows("--destination", queue)
             return rows[0] if rows else None
 
         found = eventually(row, what="it was taken")

@@ -353,7 +353,7 @@ def test_a_message_is_parked_until_its_divert_is_mended(origins: Origins, tmp_pa
     policy = write_policy(tmp_path, POLICY)
     with SidecarProcess(tmp_path, url, policy=policy, sets=sets) as sidecar:
         sidecar.start()
-        [parked] = eventually(lambda: listed(sidecar, "parked"), what="it is parked")
+        [parked] = eventually(lambda: sidecar.rows("--state", "parked"), what="it is parked")
         assert line in parked["reason"]
         assert line in sidecar.run_command("show", str(parked["id"]))
         eventually(
@@ -376,14 +376,9 @@ def test_a_message_is_parked_until_its_divert_is_mended(origins: Origins, tmp_pa
     assert origins.depths("a", "copy") == {"a": 1, "copy": 1}
 
 
-def listed(sidecar: SidecarProcess, state: str) -> list[dict[str, Any]]:
-    """Return the messages of a state."""
-    return list(sidecar.json_command("list", "--state", state)["rows"])
-
-
 def retried(sidecar: SidecarProcess, origins: Origins) -> bool:
     """Retry the parked message; return whether it has come back."""
-    for one in listed(sidecar, "parked"):
+    for one in sidecar.rows("--state", "parked"):
         sidecar.run_command("retry", str(one["id"]))
     return origins.depths("a") == {"a": 1}
 

@@ -264,7 +264,7 @@ class Beside:
         """Return the parked messages of an origin, once all are."""
 
         def find() -> list[dict[str, Any]]:
-            rows = self.sidecar.json_command("list", "--destination", destination)["rows"]
+            rows = self.sidecar.rows("--destination", destination)
             found = [one for one in rows if one["state"] == "parked"]
             return found if len(found) == MESSAGES else []
 
@@ -424,7 +424,7 @@ def test_what_died_in_a_temporary_queue_returns_to_its_owner(version: str, tmp_p
             assert side.sidecar.stop() == 0
             owner.nack(again)
         side.sidecar.start()
-        [row] = eventually(lambda: side.sidecar.json_command("list")["rows"], what="it is taken")
+        [row] = eventually(side.sidecar.rows, what="it is taken")
         blocked = eventually(
             lambda: [
                 one for one in side.sidecar.log_lines() if one["event"] == "destination_blocked"
@@ -450,7 +450,7 @@ def test_over_stomp_what_died_in_a_temporary_queue_waits(tmp_path: Path) -> None
         owner.subscribe("/temp-queue/answers")
         owner.send("/temp-queue/answers", {}, b"an answer")
         owner.nack(owner.receive())
-        [row] = eventually(lambda: side.sidecar.json_command("list")["rows"], what="it is taken")
+        [row] = eventually(side.sidecar.rows, what="it is taken")
         assert (row["state"], row["destination"].partition(":")[0]) == ("waiting", "temp-queue")
         blocked = eventually(
             lambda: [
@@ -479,7 +479,7 @@ def test_over_amqp_what_died_in_a_temporary_queue_stays(version: str, tmp_path: 
         assert left[0]["reason"] == "no_origin"
         [lies_in] = [left[0]["queue"].removeprefix("queue://")]
         assert lies_in.startswith("ActiveMQ.DLQ.Queue.ID:")
-        assert side.sidecar.json_command("list")["rows"] == []
+        assert side.sidecar.rows() == []
         assert side.sidecar.stop() == 0
         assert [one.body for one in side.peer.consume(lies_in, count=1)] == ["an answer"]
 

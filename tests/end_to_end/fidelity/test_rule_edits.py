@@ -95,7 +95,7 @@ def test_a_rule_renews_properties_and_changes_nothing_else(
     peer.fail(queue, how, messages=len(sent), deliveries=deliveries, quiet_ms=0)
 
     def are_kept() -> bool:
-        return len(sidecar.json_command("list", "--destination", queue)["rows"]) == len(sent)
+        return len(sidecar.rows("--destination", queue)) == len(sent)
 
     # Why not sent by itself at once: the consumer that fails would get it.
     eventually(are_kept, what="all are in the schedule")

@@ -185,7 +185,7 @@ def test_without_a_name_that_shows_the_queue_it_is_parked(
         peer.produce(f"topic://{topic}", "Text", test_id=unique)
         peer.fail(f"Shared.A.{topic}", messages=1, deliveries=1)
     [row] = eventually(
-        lambda: attached.sidecar.json_command("list", "--destination", f"topic://{topic}")["rows"],
+        lambda: attached.sidecar.rows("--destination", f"topic://{topic}"),
         what="the dead letter is taken",
     )
 

@@ -84,7 +84,7 @@ class Story:
 
     def explained(self) -> list[dict[str, Any]]:
         """Return the events of the notes in the history of the one message."""
-        rows = self.sidecar.json_command("list", "--destination", self.queue)["rows"]
+        rows = self.sidecar.rows("--destination", self.queue)
         if not rows:
             return []
         shown = self.sidecar.json_command("show", rows[0]["redelivery_id"])

@@ -116,8 +116,7 @@ def test_twelve_bugs_are_twelve_groups(tmp_path: Path, name: str, framework: str
         places = {one.partition(" [stack=")[0] for one in groups}
         assert {f"java.lang.IllegalStateException at Bugs.{at}" for at in AT} <= places
         assert "java.lang.StackOverflowError at Bugs.recurse" in places
-        rows = sidecar.json_command("list", "--cause-group", "Bugs.warehouse", "--limit", "1")
-        row = rows["rows"][0]
+        row = sidecar.rows("--cause-group", "Bugs.warehouse", "--limit", "1")[0]
         place = urlencode({"destination": row["destination"], "group": row["cause_group"]})
         _, page = sidecar.get(f"/groups/one?{place}")
         for text in (page, sidecar.run_command("show", str(row["id"]))):

@@ -84,7 +84,7 @@ def listed(sidecar: SidecarProcess, state: str, count: int = COUNT) -> list[dict
     """Return the messages of a state, once there are so many."""
 
     def rows() -> list[dict[str, Any]] | None:
-        found = sidecar.json_command("list", "--state", state)["rows"]
+        found = sidecar.rows("--state", state)
         return found if len(found) == count else None
 
     return eventually(rows, what=f"{count} messages are {state}")

@@ -59,8 +59,7 @@ def redirecting(
 
 
 def rows(sidecar: SidecarProcess, queue: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = sidecar.json_command("list")["rows"]
-    return [one for one in found if queue in one["destination"]]
+    return [one for one in sidecar.rows() if queue in one["destination"]]
 
 
 def waits(sidecar: SidecarProcess, name: str, words: str) -> None:

@@ -72,7 +72,7 @@ def test_a_dry_run_says_on_classic_that_a_target_does_not_exist(tmp_path: Path) 
         peer.produce("ActiveMQ.DLQ", "Text", count=1)
         peer.produce("repair", "Text", count=1)
         sidecar.start()
-        [row] = eventually(lambda: sidecar.json_command("list")["rows"], what="it was taken")
+        [row] = eventually(sidecar.rows, what="it was taken")
         for name, is_missing in ((MISSPELLED, True), ("repair", False)):
             said = sidecar.try_command("redirect", str(row["id"]), "--dry-run", "--to", name)
             assert (IS_MADE in said.stderr) is is_missing, said.stderr

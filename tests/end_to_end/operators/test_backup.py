@@ -54,7 +54,7 @@ class Site:
 
     def states(self) -> list[str]:
         """Return the states of what waits to be sent to the queue with the long delay."""
-        rows = self.sidecar.json_command("list", "--destination", self.late)["rows"]
+        rows = self.sidecar.rows("--destination", self.late)
         return [row["state"] for row in rows]
 
     def wait_for(self, states: list[str]) -> None:

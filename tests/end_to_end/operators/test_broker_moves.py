@@ -52,7 +52,7 @@ class Move(Site):
 
     def held_twice(self) -> list[int]:
         """Return the held messages that wait a second time, as dead letters taken again."""
-        rows = self.sidecar.json_command("list", "--destination", self.late)["rows"]
+        rows = self.sidecar.rows("--destination", self.late)
         again = {row["message_id"] for row in rows if row["state"] == "waiting"}
         return [row["id"] for row in rows if row["state"] == "held" and row["message_id"] in again]
 

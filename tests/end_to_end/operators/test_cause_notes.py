@@ -82,7 +82,7 @@ class Noted:
         return list(self._peer.consume(queue, count=1))
 
     def rows(self) -> dict[str, dict[str, Any]]:
-        found = self.sidecar.json_command("list", "--destination", self.queue)["rows"]
+        found = self.sidecar.rows("--destination", self.queue)
         return {row["message_id"].removeprefix("ID:"): row for row in found}
 
     def wait_for_rows(self, count: int) -> None:

@@ -193,8 +193,7 @@ def test_from_the_alert_to_the_note_by_keyboard_on_a_phone_in_less_than_twelve_a
     assert sidecar is not None
     site.peer.fill(site.story, count, size=10)
     site.peer.fail(site.story, "reject", messages=count, deliveries=1, quiet_ms=0)
-    of_it = ("list", "--destination", site.story)
-    eventually(lambda: len(sidecar.json_command(*of_it)["rows"]) == count)
+    eventually(lambda: len(sidecar.rows("--destination", site.story)) == count)
     alert = f"/groups/one?destination={site.story}&group=(no reason given)"
     with opened_page(browser, site.address, viewport=PHONE) as page:
         person, live = Person(page), page.locator("#live")

@@ -193,7 +193,7 @@ def test_paged_at_three_some_of_many_after_everything_has_exhausted(
     site.exhaust(site.ours, OURS)
     site.wait_until_counted()
     chosen = ("--state", "exhausted", "--destination", site.ours)
-    [example] = site.sidecar.json_command("list", *chosen, "--limit", "1")["rows"]
+    [example] = site.sidecar.rows(*chosen, "--limit", "1")
     order = [one.test_id for one in site.peer.browse(site.final)]
     began_s, commands = time.monotonic(), 0
 
@@ -255,7 +255,7 @@ def test_what_lies_in_the_final_queue_is_shown_and_does_not_move(
         return [(one.test_id, one.message_id, one.body) for one in site.peer.browse(site.final)]
 
     before = lying()
-    [row, *_] = site.sidecar.json_command("list", "--state", "exhausted", "--limit", "1")["rows"]
+    [row, *_] = site.sidecar.rows("--state", "exhausted", "--limit", "1")
     number = str(row["id"])
     page = json.loads(site.sidecar.get(f"/api/v1/messages/{number}")[1])
     properties = {one["name"]: one["value"] for one in page["view"]["properties"]}
@@ -370,7 +370,7 @@ def test_exhausted_messages_are_exported_and_redirected(site: Site) -> None:
     site.sidecar.start()
     site.exhaust(site.ours, 10)
     chosen = ("--state", "exhausted", "--destination", site.ours)
-    listed = site.sidecar.json_command("list", *chosen)["rows"]
+    listed = site.sidecar.rows(*chosen)
     redirected, *_ = ids = sorted(row["id"] for row in listed)
     _, text = site.sidecar.get(f"/api/v1/messages.csv?state=exhausted&destination={site.ours}")
     exported = list(csv.DictReader(text.splitlines()))
@@ -393,7 +393,7 @@ def test_an_exhausted_message_is_edited_in_one_step(site: Site) -> None:
     site.sidecar.start()
     site.exhaust(site.ours, 6)
     chosen = ("--state", "exhausted", "--destination", site.ours)
-    listed = site.sidecar.json_command("list", *chosen)["rows"]
+    listed = site.sidecar.rows(*chosen)
     by_command, by_api, refused, *_ = sorted(row["id"] for row in listed)
     before = {one.test_id: one for one in site.lying(6)}
 
@@ -437,7 +437,7 @@ def test_an_exhausted_message_is_edited_at_the_console(site: Site) -> None:
     site.sidecar.start()
     site.exhaust(site.ours, 3)
     chosen = ("--state", "exhausted", "--destination", site.ours)
-    row_id, *_ = sorted(row["id"] for row in site.sidecar.json_command("list", *chosen)["rows"])
+    row_id, *_ = sorted(row["id"] for row in site.sidecar.rows(*chosen))
     with running_chromium() as browser, opened_page(browser, site.address()) as page:
         page.goto(f"/messages/{row_id}")
         page.get_by_role("button", name="Take back and edit…").click()
@@ -456,7 +456,7 @@ def all_back(site: Site, count: int) -> None:
     eventually(
         lambda: site.exhausted(site.ours, in_queue=True) == count == site.status()["total"],
         what="what nobody chose is in its final queue",
-        last=lambda _: str(site.sidecar.json_command("list")["rows"]),
+        last=lambda _: str(site.sidecar.rows()),
     )
     site.lying(count)
 
@@ -501,7 +501,7 @@ def test_killed_over_each_wire_none_is_lost_or_doubled(on_wire: Site) -> None:
     on_wire.sidecar.start()
     on_wire.exhaust(on_wire.ours, 2 * KILLED)
     assert on_wire.sidecar.stop() == 0
-    rows = on_wire.sidecar.json_command("list", "--limit", str(2 * KILLED))["rows"]
+    rows = on_wire.sidecar.rows("--limit", str(2 * KILLED))
     ids = [str(row["id"]) for row in rows[1::2]]
     on_wire.sidecar.run_command("retry", *ids, "--yes")
     kill_everywhere(on_wire, (1,))
@@ -573,7 +573,7 @@ def test_messages_not_chosen_stay_in_their_place_as_they_are(on_wire: Site) -> N
     before = site.lying(count + 3)
     names = [one.test_id for one in before]
     assert [names.index(f"s{number}") for number in range(3)] == [0, 1 + count // 2, 2 + count]
-    rows = site.sidecar.json_command("list", "--limit", str(count))["rows"]
+    rows = site.sidecar.rows("--limit", str(count))
     # Why the last: all that lies before them is handed out.
     site.sidecar.run_command("retry", *(str(row["id"]) for row in rows[-chosen:]))
     lives = {one.test_id for one in site.peer.consume(site.ours, count=chosen)}

@@ -67,16 +67,11 @@ def fail(peer: JmsPeer, queue: str, count: int, how: str = "reject") -> None:
     peer.fail(queue, how, messages=count, deliveries=1, quiet_ms=0)
 
 
-def rows_of(sidecar: SidecarProcess, queue: str) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = sidecar.json_command("list", "--destination", queue)["rows"]
-    return rows
-
-
 def waiting_for(sidecar: SidecarProcess, queue: str, reason: str, count: int) -> None:
     """Wait until so many rows are all that a queue has, and each has a reason (an expression)."""
 
     def is_so() -> bool:
-        reasons = [row["reason"] or "" for row in rows_of(sidecar, queue)]
+        reasons = [row["reason"] or "" for row in sidecar.rows("--destination", queue)]
         return len(reasons) == count and all(re.search(reason, one) for one in reasons)
 
     eventually(is_so, what=f"{count} rows of {queue} wait: {reason}")
@@ -101,7 +96,7 @@ def test_a_pace_is_kept_and_all_arrive(broker: ArtemisBroker, tmp_path: Path, un
         sidecar.options += ["intake.backlog=hold", "intake.backlog_threshold=1"]
         die(peer, queue, 12)
         sidecar.start()
-        eventually(lambda: len(rows_of(sidecar, queue)) == 12, what="all are held")
+        eventually(lambda: len(sidecar.rows("--destination", queue)) == 12, what="all are held")
         sidecar.run_command("release", "--destination", queue, "--yes")
         arrived = peer.consume(queue, count=12)
         assert sidecar.metric('amqsidecar_gate_waits_total{gate="pace"}') >= 9
@@ -159,7 +154,7 @@ def test_a_group_goes_in_order_also_past_a_restart_while_others_do_not_wait(
         peer.consume(queue, count=3, selector="kind = 'single'")
 
         def is_named() -> bool:
-            reasons = [row["reason"] or "" for row in rows_of(sidecar, queue)]
+            reasons = [row["reason"] or "" for row in sidecar.rows("--destination", queue)]
             return sum("of its group goes first" in one for one in reasons) == 4
 
         # Why before: what takes longer than the verdict to fail lets the next one go.
@@ -272,7 +267,7 @@ def test_what_a_person_retries_goes_past_a_closed_window_and_an_open_breaker(
         told = [one for one in gates if one["destination"] == f"queue://{queue}"]
         assert "breaker" in [one["gate"] for one in told]
         assert sum(one["count"] for one in told) == 3
-        retry(str(rows_of(sidecar, queue)[0]["id"]))
+        retry(str(sidecar.rows("--destination", queue)[0]["id"]))
         arrived = peer.consume(queue, count=1)
         waiting_for(sidecar, queue, either, 2)
         retry("--destination", queue)

@@ -108,7 +108,7 @@ def totals_by_screen(site: Site) -> dict[str, float]:
     """Return how many messages each screen says the schedule knows, in any state."""
     status = site.status()
     answer = json.loads(site.sidecar.get("/api/v1/status")[1])
-    listed = site.sidecar.json_command("list", "--limit", "1000")["rows"]
+    listed = site.sidecar.rows("--limit", "1000")
     return {
         "status": status["total"],
         "status, by state": sum(one["count"] for one in status["waiting"]),
@@ -229,7 +229,7 @@ def test_all_numbers_are_those_of_the_broker_through_an_incident(site: Site, uni
 
         def some(queue: str, count: int) -> list[str]:
             chosen = ("--destination", queue, "--state", "exhausted", "--limit", str(count))
-            return [str(row["id"]) for row in site.sidecar.json_command("list", *chosen)["rows"]]
+            return [str(row["id"]) for row in site.sidecar.rows(*chosen)]
 
         act("retry", "--destination", others, "--window", "5s")
         act("redirect", "--destination", moved, "--to", others, "--window", "5s")

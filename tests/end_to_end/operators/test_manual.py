@@ -98,10 +98,6 @@ class Manual:
             if one["queue"] == f"queue://{self.dead}" and one["is_in_queue"]
         )
 
-    def rows(self) -> list[dict[str, object]]:
-        found: list[dict[str, object]] = self.sidecar.json_command("list")["rows"]
-        return found
-
     def wait_until(self, count: int) -> None:
         eventually(
             lambda: self.exhausted() == count,
@@ -133,7 +129,7 @@ def test_all_is_seen_in_place_and_a_chosen_part_is_retried(manual: Manual) -> No
     before = manual.lying()
     manual.sidecar.start()
     manual.wait_until(COUNT)
-    rows = manual.rows()
+    rows = manual.sidecar.rows()
     assert len(rows) == COUNT
     assert {str(row["destination"]) for row in rows} == {f"queue://{manual.orders}"}
     assert all("the rules would" in str(row["rule"]) for row in rows)
@@ -160,7 +156,7 @@ def test_all_is_seen_in_place_and_a_chosen_part_is_retried(manual: Manual) -> No
     assert len(taken) == 7
     manual.wait_until(COUNT - len(chosen) + 4 - 7)
     assert len(manual.lying()) == COUNT - len(chosen) + 4 - 7
-    kept = {row["id"] for row in manual.rows()}
+    kept = {row["id"] for row in manual.sidecar.rows()}
     gone = next(row for row in rows if row["id"] not in kept and str(row["id"]) not in chosen)
     history = manual.sidecar.run_command("show", str(gone["redelivery_id"]))
     assert "consumed, moved or purged by somebody else" in history
@@ -181,10 +177,11 @@ def test_the_same_store_goes_on_in_automatic_mode(manual: Manual) -> None:
     eventually(lambda: not manual.lying(), what="all is taken")
     eventually(
         lambda: (
-            {str(row["state"]) for row in manual.rows()} == {"held"} and len(manual.rows()) == COUNT
+            {str(row["state"]) for row in manual.sidecar.rows()} == {"held"}
+            and len(manual.sidecar.rows()) == COUNT
         ),
         what="all is held",
-        last=lambda _: str(manual.rows()[:3]),
+        last=lambda _: str(manual.sidecar.rows()[:3]),
     )
     manual.sidecar.run_command("release", "--all", "--yes")
     lives = [
@@ -193,7 +190,7 @@ def test_the_same_store_goes_on_in_automatic_mode(manual: Manual) -> None:
         for one in peer.consume(manual.orders, count=COUNT // len(manual.makers))
     ]
     assert sorted(one.test_id for one in lives) == sorted(before)
-    eventually(lambda: not manual.rows(), what="nothing is left")
+    eventually(lambda: not manual.sidecar.rows(), what="nothing is left")
 
 
 @pytest.mark.proof
@@ -222,7 +219,7 @@ def test_killed_while_chosen_messages_are_taken_none_is_lost_or_doubled(manual: 
     assert manual.killer.consume(manual.orders, wait_ms=300) == []
     manual.wait_until(len(kept))
     assert plain(manual.lying(len(kept))) == plain(kept)
-    left = manual.sidecar.json_command("list", "--limit", str(LYING))["rows"]
+    left = manual.sidecar.rows("--limit", str(LYING))
     assert rows - {str(row["id"]) for row in left} == chosen
 
 
@@ -233,7 +230,7 @@ def test_all_that_a_person_may_do_acts_on_messages_in_place(manual: Manual) -> N
     before = [one.test_id for one in manual.lying()]
     manual.sidecar.start()
     manual.wait_until(COUNT)
-    ids = [str(row["id"]) for row in manual.rows()]
+    ids = [str(row["id"]) for row in manual.sidecar.rows()]
     command, json_command = manual.sidecar.run_command, manual.sidecar.json_command
     command("discard", *ids[:3], "--yes")
     manual.wait_until(COUNT - 3)
@@ -278,8 +275,8 @@ def test_two_sidecars_on_one_schedule_give_each_message_one_row(
         second.start()
         first.wait_ready()
         manual.wait_until(COUNT)
-        assert len(manual.rows()) == COUNT
-        chosen = [str(row["id"]) for row in manual.rows()[::3]]
+        assert len(manual.sidecar.rows()) == COUNT
+        chosen = [str(row["id"]) for row in manual.sidecar.rows()[::3]]
         first.run_command("retry", *chosen, "--yes")
         lives = [
             one
@@ -304,7 +301,7 @@ def test_an_order_outlives_another_death_where_the_message_lies(
             site.sidecar.start()
             site.wait_until(8)
             assert site.sidecar.stop() == 0
-            chosen = [str(row["id"]) for row in site.rows()[::3]]
+            chosen = [str(row["id"]) for row in site.sidecar.rows()[::3]]
             site.sidecar.run_command("retry", *chosen, "--yes")
             with site.killer.start_flaky_consumer(site.dead, failures=-1, how="reject") as consumer:
                 consumer.wait_for(lambda seen: {one.id for one in seen} >= {*before})
@@ -325,7 +322,7 @@ def test_an_order_outlives_a_consumer_that_has_its_messages_in_hand(manual: Manu
     before = [one.test_id for one in manual.lying()]
     manual.sidecar.start()
     manual.wait_until(COUNT)
-    chosen = [str(row["id"]) for row in manual.rows()[:10:3]]
+    chosen = [str(row["id"]) for row in manual.sidecar.rows()[:10:3]]
     holder = manual.makers[-1]
     held = holder.prepare_xa(manual.dead, "holder", COUNT)
     assert len(held) == COUNT

@@ -200,7 +200,7 @@ def test_killed_while_few_of_many_are_taken_nothing_else_leaves_its_place(many: 
     many.wait_until(LYING - CHOSEN)
     assert many.peer.consume(many.orders, wait_ms=300) == []
     assert many.places() == {n: place for n, place in before.items() if n not in taken}
-    left = many.sidecar.json_command("list", "--limit", str(LYING))["rows"]
+    left = many.sidecar.rows("--limit", str(LYING))
     assert rows - {str(row["id"]) for row in left} == chosen
 
 

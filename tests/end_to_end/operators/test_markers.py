@@ -40,9 +40,7 @@ def test_what_dies_after_a_deployment_is_new_since_then(
         sidecar.json_command("mark", "another team", "--destination", "elsewhere.>")
         peer.produce(queue, "Text", count=1)
         peer.fail(queue, how, messages=1, deliveries=1)
-        eventually(
-            lambda: sidecar.json_command("list", "--destination", queue)["rows"], what="it died"
-        )
+        eventually(lambda: sidecar.rows("--destination", queue), what="it died")
         [group] = sidecar.json_command("groups", "--destination", queue)
         assert group["new_since"] == marked
         assert "new since orders 4.2" in sidecar.run_command("groups", "--wide")

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from threading import Event
-from typing import Final
+from typing import Any, Final
 
 import pyarrow.parquet as pq
 import pytest
@@ -98,14 +98,11 @@ class Site:
     def dead_orders(self) -> list[JmsMessage]:
         return [one for one in self.lying(self.orders) if one.test_id not in PAYMENTS]
 
-    def rows(self) -> list[dict[str, object]]:
-        found: list[dict[str, object]] = self.sidecar.json_command("list", "--limit", "100000")[
-            "rows"
-        ]
-        return found
+    def rows(self) -> list[dict[str, Any]]:
+        return self.sidecar.rows("--limit", "100000")
 
     def states(self) -> Counter[str]:
-        return Counter(str(row["state"]) for row in self.rows())
+        return Counter(row["state"] for row in self.rows())
 
     def fill_until(self, is_over: Event) -> int:
         batches = 0

@@ -174,8 +174,7 @@ class Story:
     def rows(self, consumer: str) -> list[dict[str, Any]]:
         """Return what waits of a consumer's copies, in the order they were published."""
         # Why by destination: dead letters of other tests are in the broker's queue, too.
-        only = ("--destination", self.copies.origin(consumer))
-        rows: list[dict[str, Any]] = self.sidecar.json_command("list", *only)["rows"]
+        rows = self.sidecar.rows("--destination", self.copies.origin(consumer))
         return sorted(rows, key=lambda row: str(row["message_id"]))
 
     def groups(self, consumer: str) -> dict[str, int]:
@@ -246,7 +245,7 @@ def test_a_verdict_is_obeyed_for_the_copy_of_its_consumer(
         for message, verdict in zip(late, (never, redirect), strict=True):
             made.write(message, exception="shop.Bug", queue=made.queue("a"), verdict=verdict)
         eventually(lambda: story.groups("a") == {"shop.Bug": 4}, what="the notes of a")
-        rows = story.sidecar.json_command("list")["rows"]
+        rows = story.sidecar.rows()
         to = [row["destination"] for row in rows if row["state"] == "waiting"]
         assert sorted(to) == sorted([made.origin("b")] * 4 + [redirect["destination"]] * 2)
         assert [row["state"] for row in story.rows("a")] == ["exhausted"] * 2

@@ -60,7 +60,7 @@ class Observer(SidecarProcess):
 
     def decisions(self) -> Mapping[str, str]:
         """Return what the rules would do, by message id; each message has one row."""
-        rows = self.json_command("list", "--limit", "2000")["rows"]
+        rows = self.rows("--limit", "2000")
         found = {
             one["message_id"]: one["rule"].removeprefix("manual; when found, the rules ")
             for one in rows

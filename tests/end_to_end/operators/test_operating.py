@@ -94,7 +94,7 @@ def wait_for_rows(sidecar: SidecarProcess, destination: str, count: int) -> list
 
 def rows_of(sidecar: SidecarProcess, destination: str) -> list[dict[str, Any]]:
     """Return what is not exhausted."""
-    rows = sidecar.json_command("list", "--destination", destination)["rows"]
+    rows = sidecar.rows("--destination", destination)
     return [row for row in rows if row["state"] != "exhausted"]
 
 
@@ -213,7 +213,7 @@ def test_a_backlog_is_held_until_it_is_released(site: Site, tmp_path: Path, uniq
         assert [(row["state"], row["rule"]) for row in held] == [("held", held[0]["rule"])] * 3
         assert types(sidecar, held[0]["id"]) == ["received", "scheduled", "held"]
         if site.provider == "qpid":
-            [parked] = sidecar.json_command("list", "--state", "parked")["rows"]
+            [parked] = sidecar.rows("--state", "parked")
             assert "the true origin is lost" in parked["rule"]
 
         released = sidecar.json_command("release", "--destination", queue, "--yes")

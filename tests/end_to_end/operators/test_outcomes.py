@@ -103,9 +103,9 @@ class Site:
     def waiting_ids(self, queue: str) -> list[str]:
         """Return the numbers of a queue's rows once all its dead letters wait."""
         # Why by queue: a page of all rows begins with the exhausted ones of other tests.
-        command = ("list", "--destination", queue, "--state", "waiting")
+        command = ("--destination", queue, "--state", "waiting")
         rows = eventually(
-            lambda: len(found := self.sidecar.json_command(*command)["rows"]) == COUNT and found,
+            lambda: len(found := self.sidecar.rows(*command)) == COUNT and found,
             what=f"{COUNT} messages of {queue} wait",
         )
         return [str(row["id"]) for row in rows]

@@ -60,7 +60,7 @@ def test_each_message_goes_the_way_of_its_rule_and_is_grouped_by_its_fields(
     sidecar = SidecarProcess(tmp_path, url, environ={"AMQSIDECAR_CONFIG": str(config)})
 
     def rows() -> dict[str, dict[str, Any]]:
-        found = sidecar.json_command("list", "--destination", queue)["rows"]
+        found = sidecar.rows("--destination", queue)
         return {row["cause_group"].partition("code=")[2].partition(",")[0]: row for row in found}
 
     with sidecar:

@@ -66,9 +66,7 @@ class Shared:
             return len(connection.execute("SELECT 1 FROM amqsidecar.shared_note").fetchall())
 
     def rows(self) -> list[dict[str, Any]]:
-        listed = self.sidecars[0].json_command("list", "--destination", self.queue)
-        rows: list[dict[str, Any]] = listed["rows"]
-        return rows
+        return self.sidecars[0].rows("--destination", self.queue)
 
     def explained(self, row: dict[str, Any]) -> int:
         history = self.sidecars[0].json_command("show", str(row["id"]))["history"]

@@ -224,7 +224,7 @@ def test_a_message_waits_while_its_subscription_is_gone(
         what="the log says why the message waits",
     )
     name = f"topic://{topic}::{client}.sub"
-    [row] = sidecar.json_command("list", "--destination", name)["rows"]
+    [row] = sidecar.rows("--destination", name)
     assert "does not exist any more" in blocked[0]["reason"]
     assert row["state"] == "waiting"
     blocked_now = f'amqsidecar_blocked{{destination="{name}"}}'
@@ -292,7 +292,7 @@ def test_what_dies_in_a_dead_letter_queue_never_circles(
     selector = f"testId = '{unique}-0'"
     peer.fail(FINAL, messages=1, deliveries=1, selector=selector)
     [row] = eventually(
-        lambda: sidecar.json_command("list", "--state", "parked")["rows"],
+        lambda: sidecar.rows("--state", "parked"),
         what="the dead letter is parked",
     )
 

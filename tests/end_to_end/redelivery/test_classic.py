@@ -37,9 +37,7 @@ class Attached:
 
     def rows(self, destination: str) -> list[dict[str, Any]]:
         """Return what waits for a destination."""
-        page = self.sidecar.json_command("list", "--destination", destination)
-        rows: list[dict[str, Any]] = page["rows"]
-        return rows
+        return self.sidecar.rows("--destination", destination)
 
 
 @pytest.fixture(

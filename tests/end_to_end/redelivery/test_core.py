@@ -161,7 +161,7 @@ def test_what_waits_is_listed_retried_and_cancelled(
     peer.fail(queue, "rollback", messages=3)
     eventually(lambda: held.metric("amqsidecar_scheduled_total") == 3, what="all wait")
     rows = eventually(
-        lambda: len(found := held.json_command("list", *here)["rows"]) == 3 and found,
+        lambda: len(found := held.rows(*here)) == 3 and found,
         what="all are listed",
     )
     assert [(row["redelivery_count"], row["delay_ms"]) for row in rows] == [(1, 600_000)] * 3

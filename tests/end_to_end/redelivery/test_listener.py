@@ -119,7 +119,7 @@ def test_what_is_nacked_is_held_where_a_person_decides(
         consumer.nack(consumer.receive(), reason="com.acme.OutOfStock: article 4711")
 
         def rows() -> list[dict[str, object]]:
-            found = sidecar.json_command("list")["rows"]
+            found = sidecar.rows()
             return [one for one in found if one["destination"] == f"queue://{queue}"]
 
         [row] = eventually(rows, what="the copy is seen")

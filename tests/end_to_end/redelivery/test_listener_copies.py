@@ -59,7 +59,7 @@ def put(
 
 def parked(running: SidecarProcess, queue: str, count: int) -> str:
     def rows() -> list[dict[str, object]]:
-        found = running.json_command("list", "--state", "parked")["rows"]
+        found = running.rows("--state", "parked")
         own = [one for one in found if str(one["destination"]).endswith(queue)]
         return own if len(own) == count else []
 
@@ -103,7 +103,7 @@ def test_without_keys_each_copy_waits_for_a_person(
     with sidecar(artemis, tmp_path, "pair_url").start() as running:
         put(artemis, copy)
         assert "listener.copy_key_file" in parked(running, queue, 1)
-        [row] = running.json_command("list", "--state", "parked")["rows"]
+        [row] = running.rows("--state", "parked")
         running.run_command("retry", str(row["redelivery_id"]))
         with StompPeer(artemis.ports["PORT"]) as consumer:
             consumer.subscribe(queue, headers=ANYCAST)

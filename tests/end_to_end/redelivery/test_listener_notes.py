@@ -136,7 +136,7 @@ def test_a_delay_that_one_subscription_chose_is_not_another_s(noted: Noted) -> N
         assert soon.receive(PATIENCE_S).id == "m1"
         assert time.time() * 1e3 >= chosen_ms, "never early"
         soon.accept()
-        rows = noted.sidecar.json_command("list")["rows"]
+        rows = noted.sidecar.rows()
         [other] = [one for one in rows if ".hour" in one["destination"].rpartition("::")[2]]
         assert other["due_at_ms"] >= chosen_ms + 3_600_000
 

@@ -126,11 +126,7 @@ def test_an_observer_says_that_it_would_keep_it(broker: ArtemisBroker, tmp_path:
     with SidecarProcess(tmp_path, broker.core_url, **options) as sidecar:
         sidecar.start()
         rows = eventually(
-            lambda: [
-                one
-                for one in sidecar.json_command("list")["rows"]
-                if one["destination"] == "queue://w.seen"
-            ],
+            lambda: [one for one in sidecar.rows() if one["destination"] == "queue://w.seen"],
             what="it says what it would do",
         )
         assert sidecar.stop() == 0

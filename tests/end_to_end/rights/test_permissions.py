@@ -198,7 +198,7 @@ def test_without_a_right_to_write_messages_wait_until_somebody_grants_it(
             lambda: refused.metric("amqsidecar_blocked") == 1,
             what="the broker refuses the message",
         )
-        [row] = refused.json_command("list")["rows"]
+        [row] = refused.rows()
         assert row["state"] == "waiting"
 
         def told() -> str:

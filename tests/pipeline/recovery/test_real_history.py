@@ -90,7 +90,7 @@ def test_each_message_has_the_fate_that_the_last_act_of_a_person_gave_it(
         for _ in range(2):
             peer.fail(unique, messages=MESSAGES, deliveries=1)
         eventually(lambda: sidecar.exhausted() == MESSAGES, what="all are exhausted")
-        ids = [str(row["id"]) for row in sidecar.json_command("list", "--limit", "100")["rows"]]
+        ids = [str(row["id"]) for row in sidecar.rows("--limit", "100")]
         again, (elsewhere, gone, back, *_) = ids[RETRIED : RETRIED + 2], ids[RETRIED + 2 :]
         sidecar.json_command("retry", *ids[:RETRIED])
         assert len(peer.consume(unique, count=RETRIED)) == RETRIED
@@ -143,7 +143,7 @@ def test_groups_that_a_person_merged_are_one_for_the_jobs(tmp_path: Path, unique
             peer.produce(notes, "Text", text=json.dumps(note), group=None, sample_properties=False)
 
         def groups() -> set[str]:
-            return {row["cause_group"] for row in sidecar.json_command("list")["rows"]}
+            return {row["cause_group"] for row in sidecar.rows()}
 
         former, group = "shop.BusyException: try later", "shop.LockedException: try later"
         eventually(lambda: groups() == {former, group}, what="both notes are read")

@@ -197,6 +197,10 @@ class SidecarProcess:
         assert done.returncode in (0, 1), (done.returncode, done.stdout, done.stderr)
         return json.loads(done.stdout)
 
+    def rows(self, *options: str) -> list[dict[str, Any]]:
+        """Return the rows that `list` prints with these options."""
+        return list(self.json_command("list", *options)["rows"])
+
     def status(self) -> Status:
         """Return how the schedule stands, as the command `status` reads it, without a process."""
         with opened_view(load_config(None, self.options, os.environ)) as store:
@@ -244,7 +248,7 @@ class SidecarProcess:
 
         It is stopped before, and runs afterwards. Returns the ids of all rows, and of the few.
         """
-        rows = [str(row["id"]) for row in self.json_command("list", "--limit", str(lying))["rows"]]
+        rows = [str(row["id"]) for row in self.rows("--limit", str(lying))]
         ids = rows[:: lying // chosen][:chosen]
         self.run_command("retry", *ids, "--yes")
         for kill in range(kills):
