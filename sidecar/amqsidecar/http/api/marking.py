@@ -1,16 +1,13 @@
 """The API's side about what happens outside: markers, and events that messages wait for."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import msgspec
 
-from amqsidecar.http.access import HttpRefused
 from amqsidecar.http.api.table import ApiEndpoint, Call
 from amqsidecar.http.store_queries import QueryContext, StoreQueries
 from amqsidecar.model.marker import Marker
 from amqsidecar.model.signal import Signal
-from amqsidecar.operations.act import ActionRefused
 from amqsidecar.operations.markers import MARKERS_MAX, set_marker
 from amqsidecar.operations.signals import report_event
 
@@ -62,8 +59,7 @@ class Marking:
         def report(at: QueryContext) -> Signal:
             return report_event(at.store, call.part("name"), call.actor, at.now_ms)
 
-        with _refusals_answered():
-            return await self._queries.ask(call.caller, report)
+        return await self._queries.ask(call.caller, report)
 
     async def _set_marker(self, call: Call) -> Marker:
         wanted: NewMarker = call.body
@@ -71,14 +67,4 @@ class Marking:
         def mark(at: QueryContext) -> Marker:
             return set_marker(at.store, wanted.text, wanted.destination, call.actor, at.now_ms)
 
-        with _refusals_answered():
-            return await self._queries.ask(call.caller, mark)
-
-
-@contextmanager
-def _refusals_answered() -> Iterator[None]:
-    """Answer a wrong request with its reason."""
-    try:
-        yield
-    except ActionRefused as error:
-        raise HttpRefused(400, str(error)) from error
+        return await self._queries.ask(call.caller, mark)

@@ -6,14 +6,12 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from amqsidecar.http.access import HttpRefused
 from amqsidecar.http.api.table import ApiEndpoint, Call
 from amqsidecar.http.api.views import canonical
 from amqsidecar.http.store_queries import QueryContext, StoreQueries
 from amqsidecar.model.group_note import GroupNote
 from amqsidecar.model.operation import Selection
 from amqsidecar.model.schedule import RowFilter
-from amqsidecar.operations import act
 from amqsidecar.operations.failures.find_group import with_numbered
 from amqsidecar.operations.failures.former_groups import Place
 from amqsidecar.operations.failures.notes import SNOOZE_MAX_MS, read_notes, write_note
@@ -99,21 +97,17 @@ class Noting:
         place = canonical(wanted.destination), wanted.cause_group
 
         def write(at: QueryContext) -> GroupNote:
-            try:
-                snooze_ms = None if wanted.snooze_s is None else wanted.snooze_s * 1000
-                return write_note(
-                    at.store,
-                    self._named(at.store, call, place),
-                    wanted.text,
-                    call.actor,
-                    at.now_ms,
-                    owner=wanted.owner,
-                    snooze_ms=snooze_ms,
-                    is_muted=wanted.is_muted,
-                    merge_into=wanted.merge_into
-                    and self._named(at.store, call, (place[0], wanted.merge_into))[1],
-                )
-            except act.ActionRefused as error:
-                raise HttpRefused(400, str(error)) from error
+            return write_note(
+                at.store,
+                self._named(at.store, call, place),
+                wanted.text,
+                call.actor,
+                at.now_ms,
+                owner=wanted.owner,
+                snooze_ms=None if wanted.snooze_s is None else wanted.snooze_s * 1000,
+                is_muted=wanted.is_muted,
+                merge_into=wanted.merge_into
+                and self._named(at.store, call, (place[0], wanted.merge_into))[1],
+            )
 
         return await self._queries.ask(call.caller, write)

@@ -1,14 +1,13 @@
 """The API's endpoints that act: previews, operations, and outcomes."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
-from amqsidecar.errors import EditRefused, NotHereYet
+from amqsidecar.errors import EditRefused
 from amqsidecar.http.access import HttpRefused
 from amqsidecar.http.api.filter import ActedOn, PreviewQuery, understood
 from amqsidecar.http.api.table import ApiEndpoint, Call
@@ -28,7 +27,7 @@ from amqsidecar.model.operation import (
 )
 from amqsidecar.model.schedule import RowView, WholeNumber
 from amqsidecar.model.signal import DEFAULT_WAIT_MS, WAIT_MAX_MS
-from amqsidecar.operations import act, operate
+from amqsidecar.operations import operate
 from amqsidecar.operations.browse import row_named
 from amqsidecar.operations.listing import Bounds
 from amqsidecar.operations.message import NothingToChange, edit_and_retry, try_edit
@@ -132,24 +131,21 @@ class ActionEndpoints:
                 method="POST",
                 path=f"/operations/{{number}}/{word}",
                 summary=summary,
-                run=run,
+                run=self._changing(word, make),
                 answer=Operation,
                 body=Because,
                 body_may_lack=True,
                 problems={409: "The operation is not in a state for that."},
+                refusal=409,
             )
-            for word, summary, run in (
-                ("pause", "Pause a running operation.", self._pause_operation),
-                ("resume", "Resume a paused or stopped operation.", self._resume_operation),
-                (
-                    "cancel",
-                    "End an operation; finished changes stay.",
-                    self._cancel_operation,
-                ),
+            for word, summary, make in (
+                ("pause", "Pause a running operation.", operate.pause),
+                ("resume", "Resume a paused or stopped operation.", operate.resume),
+                ("cancel", "End an operation; finished changes stay.", operate.cancel),
                 (
                     "undo",
                     "Put back what a discard of the last hour removed; the service does it.",
-                    self._undo_operation,
+                    operate.undo,
                 ),
             )
         ]
@@ -161,6 +157,7 @@ class ActionEndpoints:
                 answer=Preview,
                 query=PreviewQuery,
                 problems={409: "Nothing may be sent to the target."},
+                refusal=409,
             ),
             ApiEndpoint(
                 path="/operations",
@@ -201,6 +198,7 @@ class ActionEndpoints:
                 answer=MessageView,
                 body=Edit,
                 problems={409: "It can't be edited now."},
+                refusal=409,
             ),
             ApiEndpoint(
                 method="POST",
@@ -215,6 +213,7 @@ class ActionEndpoints:
                     409: "It can't be edited now, or the edit changes nothing.",
                     503: "It is still being taken out of its final queue: repeat the edit.",
                 },
+                refusal=409,
             ),
         ]
 
@@ -248,8 +247,7 @@ class ActionEndpoints:
 
     async def _preview_operation(self, call: Call) -> Preview:
         query: PreviewQuery = call.query
-        with _refusals():
-            target = None if query.target is None else str(operate.checked_target(query.target))
+        target = None if query.target is None else str(operate.checked_target(query.target))
         return await self._queries.ask(
             call.caller,
             lambda at: self._would(
@@ -287,10 +285,7 @@ class ActionEndpoints:
                 until=wanted.until,
                 longest_ms=wanted.longest_s * 1000,
             )
-            try:
-                return operate.begin(at.store, wish, at.now_ms)
-            except act.ActionRefused as error:
-                raise HttpRefused(400, str(error)) from error
+            return operate.begin(at.store, wish, at.now_ms)
 
         return await self._queries.ask(call.caller, begin)
 
@@ -328,15 +323,20 @@ class ActionEndpoints:
 
         return await self._queries.ask(call.caller, read)
 
-    async def _change(self, call: Call, make: operate.ChangeOperation) -> Operation:
-        number, because = call.number(), call.body
+    def _changing(
+        self, word: str, make: operate.ChangeOperation
+    ) -> Callable[[Call], Awaitable[Operation]]:
+        async def change(call: Call) -> Operation:
+            number, because = call.number(), call.body
 
-        def do(at: QueryContext) -> Operation:
-            known(at.store, number)
-            with _refusals():
+            def do(at: QueryContext) -> Operation:
+                known(at.store, number)
                 return make(at.store, number, at.now_ms, call.actor, because.reason)
 
-        return await self._queries.ask(call.caller, do)
+            return await self._queries.ask(call.caller, do)
+
+        change.__name__ = f"{word}_operation"
+        return change
 
     async def _try_edit(self, call: Call) -> MessageView:
         queries = self._queries
@@ -347,14 +347,13 @@ class ActionEndpoints:
                 raise unknown(call)
             audit.write("read-message", audit.ActKind.READ, message=row.redelivery_id)
             sees = queries.may_read(at, call.caller, row.redelivery_id)
-            with _refusals():
-                return try_edit(
-                    at.store,
-                    row.id,
-                    call.body.change,
-                    partial(queries.edit, sees=sees),
-                    partial(queries.view, sees=sees),
-                )
+            return try_edit(
+                at.store,
+                row.id,
+                call.body.change,
+                partial(queries.edit, sees=sees),
+                partial(queries.view, sees=sees),
+            )
 
         return await self._queries.ask(call.caller, try_it)
 
@@ -382,40 +381,14 @@ class ActionEndpoints:
                 edits=edits,
             )
 
-        with _refusals():
-            if not row.is_in_final_queue:
-                return await self._queries.ask(call.caller, do)
-            await fetch_message(self._queries, row.id, call.caller, "api")
-            try:
-                return await self._queries.ask(call.caller, do)
-            except (EditRefused, NothingToChange, HttpRefused):
-                await put_back(self._queries, row.id, call.caller, "api")
-                raise
-
-    async def _pause_operation(self, call: Call) -> Operation:
-        return await self._change(call, operate.pause)
-
-    async def _resume_operation(self, call: Call) -> Operation:
-        return await self._change(call, operate.resume)
-
-    async def _cancel_operation(self, call: Call) -> Operation:
-        return await self._change(call, operate.cancel)
-
-    async def _undo_operation(self, call: Call) -> Operation:
-        return await self._change(call, operate.undo)
-
-
-@contextmanager
-def _refusals() -> Iterator[None]:
-    """Turn refusals in this block into answers."""
-    try:
-        yield
-    except EditRefused as error:
-        raise HttpRefused(400, str(error)) from error
-    except act.ActionRefused as error:
-        raise HttpRefused(409, str(error)) from error
-    except NotHereYet as error:
-        raise HttpRefused(503, str(error)) from error
+        if not row.is_in_final_queue:
+            return await self._queries.ask(call.caller, do)
+        await fetch_message(self._queries, row.id, call.caller, "api")
+        try:
+            return await self._queries.ask(call.caller, do)
+        except (EditRefused, NothingToChange, HttpRefused):
+            await put_back(self._queries, row.id, call.caller, "api")
+            raise
 
 
 def known(store: Schedule, number: int) -> Operation:

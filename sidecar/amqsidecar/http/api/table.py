@@ -9,9 +9,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from amqsidecar.errors import EditRefused, NotHereYet
 from amqsidecar.http.access import Caller, HttpRefused
 from amqsidecar.http.answers import JSON
 from amqsidecar.http.guard import caller_of
+from amqsidecar.operations.act import ActionRefused
 
 API_V1: Final = "/api/v1"
 
@@ -63,6 +65,7 @@ class ApiEndpoint(msgspec.Struct, frozen=True):
         body_may_lack: no body means one with nothing set.
         media_type: of an answer that is no JSON.
         problems: refusals beyond the common ones, by status.
+        refusal: status of an action that can't be done.
     """
 
     path: str
@@ -76,6 +79,7 @@ class ApiEndpoint(msgspec.Struct, frozen=True):
     status: int = 200
     media_type: str = JSON
     problems: dict[int, str] = {}
+    refusal: int = 400
 
     @property
     def name(self) -> str:
@@ -94,7 +98,14 @@ def _route(endpoint: ApiEndpoint, masked: Callable[[Any], Awaitable[Any]]) -> Ro
     async def handle(request: Request) -> Response:
         query = None if endpoint.query is None else read_query(request, endpoint.query)
         body = None if endpoint.body is None else await _read_body(request, endpoint)
-        answer = await endpoint.run(Call(request, caller_of(request), query, body))
+        try:
+            answer = await endpoint.run(Call(request, caller_of(request), query, body))
+        except EditRefused as error:
+            raise HttpRefused(400, str(error)) from error
+        except ActionRefused as error:
+            raise HttpRefused(endpoint.refusal, str(error)) from error
+        except NotHereYet as error:
+            raise HttpRefused(503, str(error)) from error
         if isinstance(answer, Response):
             return answer
         return Response(
