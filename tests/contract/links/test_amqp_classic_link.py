@@ -668,7 +668,8 @@ def test_a_topic_routes_while_someone_reads_it(
     plain, virtual = topic(f"{mapped.prefix}.news"), topic(f"VirtualTopic.{mapped.prefix}")
     assert "has no subscriber" in str(link.send_terms(plain).problem)
     places = (str(plain), f"queue://Consumer.one.{virtual.name}")
-    readers = [Receiver(native.connection, place, place) for place in places]
-    assert native.connection.run_until(lambda: all(one.is_answered for one in readers), PATIENCE_S)
+    connection = native.connection
+    readers = [Receiver(connection, place, place) for place in places]
+    assert connection.run_until(lambda: all(one.is_answered for one in readers), PATIENCE_S)
     assert link.send_terms(plain).problem is None
     assert link.send_terms(virtual).problem is None

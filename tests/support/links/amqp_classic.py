@@ -1,12 +1,9 @@
 """The harnesses of the AMQP link to Classic: mapped messages, and native ones."""
 
-import uuid
-
 from proton import Message
 
 from amqsidecar.broker import IntakeQueue, LookSession
 from amqsidecar.brokers.amqp.connection import AmqpConnection
-from amqsidecar.brokers.amqp.links import Receiver, Sender, is_answered, refusal_words
 from amqsidecar.brokers.amqp_classic.link import AmqpClassicLink
 from amqsidecar.brokers.amqp_classic.take import AmqpClassicTake
 from amqsidecar.brokers.classic.link_settings import ClassicLinkSettings
@@ -15,10 +12,9 @@ from amqsidecar.engine.judging.dead_letter_names import DeadLetterNames
 from amqsidecar.model.destination import queue
 from amqsidecar.model.left_behind import Loss
 from support.brokers.real import Broker
-from support.links.amqp_messages import copies_of, drained
+from support.links.amqp_messages import AmqpClient, copies_of, drained
 from support.links.harness import Drained
 from support.links.openwire import ClassicHarness
-from support.waiting import PATIENCE_S
 
 NO_NAMES = DeadLetterNames(None)
 
@@ -63,19 +59,13 @@ class AmqpClassicNativeHarness(AmqpClassicHarness):
 
     def __init__(self, broker: Broker, prefix: str) -> None:
         super().__init__(broker, prefix)
-        self._links = 0
-        self._connect()
+        # Why 0: the broker ends a connection that was silent while a sidecar worked.
+        self._client = AmqpClient(broker.endpoint(self.port), 0)
 
-    def _connect(self) -> None:
-        """Connect the harness itself."""
-        self.connection = AmqpConnection(
-            self.broker.endpoint(self.port), SystemClock(), f"harness-{uuid.uuid4().hex}"
-        )
-
-    def _reconnect(self) -> None:
-        """Take a new connection: the broker ends one that was silent while a sidecar worked."""
-        self.connection.close()
-        self._connect()
+    @property
+    def connection(self) -> AmqpConnection:
+        """A new connection."""
+        return self._client.connection
 
     def put_dead_letters(self, origin: str, n: int, *, size_bytes: int = 100) -> list[str]:
         """Put `n` dead letters of queue `origin` into the dead-letter queue; return their ids."""
@@ -95,15 +85,7 @@ class AmqpClassicNativeHarness(AmqpClassicHarness):
 
     def send_amqp(self, queue_name: str, messages: list[bytes]) -> None:
         """Send encoded messages outside of any transaction."""
-        self._reconnect()
-        sender = Sender(self.connection, self._link_name(), f"queue://{queue_name}")
-        sent = []
-        for message in messages:
-            assert self.connection.run_until(lambda: sender.credit > 0, PATIENCE_S), sender.refusal
-            sent.append(sender.send(message))
-        assert self.connection.run_until(lambda: all(is_answered(one) for one in sent), PATIENCE_S)
-        assert [refusal_words(one) for one in sent] == [None] * len(sent)
-        self._close(sender)
+        self._client.send(f"queue://{queue_name}", messages)
 
     def kill(self, queue_name: str) -> None:
         """Make dead letters of all that a queue holds, byte for byte, as the broker does."""
@@ -118,32 +100,8 @@ class AmqpClassicNativeHarness(AmqpClassicHarness):
 
     def drain_amqp(self, queue_name: str) -> list[bytes]:
         """Consume all that a queue holds and return it as it is encoded."""
-        self._reconnect()
-        receiver = Receiver(self.connection, self._link_name(), f"queue://{queue_name}")
-        found: list[bytes] = []
-        while True:
-            receiver.drain(500)
-            assert self.connection.run_until(lambda: receiver.is_drained, PATIENCE_S), (
-                receiver.refusal
-            )
-            arrived = receiver.take_arrived(500)
-            for in_hand, message in arrived:
-                receiver.accept(in_hand)
-                found.append(message)
-            if not arrived:
-                break
-        self._close(receiver)
-        return found
+        return self._client.drain(f"queue://{queue_name}", None, lambda: 0)
 
     def close(self) -> None:
-        self.connection.close()
+        self._client.close()
         super().close()
-
-    def _link_name(self) -> str:
-        self._links += 1
-        return f"harness-link-{self._links}"
-
-    def _close(self, end: Sender | Receiver) -> None:
-        end.close()
-        assert self.connection.run_until(lambda: end.is_closed, PATIENCE_S)
-        end.forget()
