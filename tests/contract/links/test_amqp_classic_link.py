@@ -630,8 +630,7 @@ def test_messages_come_back_until_they_are_exhausted(
     )
     peer = JmsPeer.of(broker, provider)
     name = f"{unique}.orders"
-    with process:
-        process.start()
+    with process.running():
         peer.produce(name, "Text", test_id="once")
         with peer.start_flaky_consumer(name, failures=1) as consumer:
             eventually(lambda: len(receipts(consumer).get("once-0", [])) == 2)
@@ -641,7 +640,6 @@ def test_messages_come_back_until_they_are_exhausted(
             [exhausted] = peer.consume(f"DLQ.{name}.exhausted", 1)
         assert exhausted.test_id == "always-0"
         assert exhausted.value("amqsidecarRedeliveryCount") == 2
-        assert process.stop() == 0
 
 
 @on_one_version

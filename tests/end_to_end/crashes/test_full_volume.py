@@ -160,8 +160,7 @@ def test_a_journal_beside_the_store_leaves_it_the_reserve_and_loses_nothing(
     names = die(peer, queue)
     journal = volume.folder / "journal"
     sets = (f"journal.path={journal}", "journal.segment_events=20", "journal.segment_s=1")
-    with attach(tmp_path, classic, volume, *sets) as sidecar:
-        sidecar.start()
+    with attach(tmp_path, classic, volume, *sets).running() as sidecar:
         eventually(lambda: stays_stopped(sidecar, volume), what="taking stops")
         eventually(
             lambda: sidecar.metric("amqsidecar_journal_failures_total") > 0,
@@ -184,7 +183,6 @@ def test_a_journal_beside_the_store_leaves_it_the_reserve_and_loses_nothing(
         assert set(received) <= names
         eventually(lambda: total(sidecar) == 0, what="all is sent")
         wait_written(sidecar)
-        assert sidecar.stop() == 0
     found = sidecar.json_command("journal verify")
     rows = rows_in(LocalFolder(journal, "test", lambda: None))
     assert (found["faults"], found["compared"]) == ([], len(rows))

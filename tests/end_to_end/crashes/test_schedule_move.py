@@ -96,11 +96,10 @@ def test_an_orphaned_schedule_is_sent_beside_a_busy_sidecar(run: Run, tmp_path: 
         run.sidecar.start()
         run.produce(run.batch(4))
         old.options.append("intake.queues=[no.dead.letters]")
-        with old.start():
+        with old.running():
             run.produce(run.batch(4))
             eventually(lambda: old.unsent() == 0, what="the old schedule is sent")
             received = old.metric("amqsidecar_dead_letters_received_total")
-            assert old.stop() == 0
         assert received == 0
         run.produce(run.message_count - len(run.sent))
         run.settle(consumer)

@@ -180,13 +180,11 @@ def test_what_waits_from_amqp_is_sent_over_both_wires_and_not_over_core(
     artemis, policy = own_artemis, write_policy(tmp_path, POLICY)
     sent = {}
     peers = {kind: JmsPeer.of(artemis, kind) for kind in ("core", "qpid")}
-    with SidecarProcess(tmp_path, artemis.amqp_url, policy=policy) as before:
-        before.start()
+    with SidecarProcess(tmp_path, artemis.amqp_url, policy=policy).running() as before:
         for kind, peer in peers.items():
             sent[kind] = peer.produce(f"{kind}.{unique}", ("Text", "Bytes", "Map"), group=None)
             JmsPeer.of(artemis, "qpid").fail(f"{kind}.{unique}", "reject", messages=3)
         eventually(lambda: before.metric("amqsidecar_scheduled_total") == 6, what="all wait")
-        assert before.stop() == 0
     ids = [row["redelivery_id"] for row in before.rows()]
     assert len(ids) == 6
 

@@ -351,8 +351,7 @@ def test_a_message_is_parked_until_its_divert_is_mended(origins: Origins, tmp_pa
     sets = ["intake.backlog=process", f"intake.queues={origins.prefix}.DLQ"]
     line = f'<filter string="{EXCLUDING}"/>'
     policy = write_policy(tmp_path, POLICY)
-    with SidecarProcess(tmp_path, url, policy=policy, sets=sets) as sidecar:
-        sidecar.start()
+    with SidecarProcess(tmp_path, url, policy=policy, sets=sets).running() as sidecar:
         [parked] = eventually(lambda: sidecar.rows("--state", "parked"), what="it is parked")
         assert line in parked["reason"]
         assert line in sidecar.run_command("show", str(parked["id"]))
@@ -372,7 +371,6 @@ def test_a_message_is_parked_until_its_divert_is_mended(origins: Origins, tmp_pa
         mend_divert(origins)
         # Why again and again: what the broker said of the divert is kept for some seconds.
         eventually(lambda: retried(sidecar, origins), what="it is back in its queue")
-        assert sidecar.stop() == 0
     assert origins.depths("a", "copy") == {"a": 1, "copy": 1}
 
 

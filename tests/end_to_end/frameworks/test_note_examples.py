@@ -126,7 +126,7 @@ def test_the_example_of_the_page_gives_a_cause(
     peer = JmsPeer.of(artemis, "qpid")
     sets = [f"intake.cause_notes={notes}", "intake.backlog=process"]
     sidecar = SidecarProcess(tmp_path, artemis.pair_url, policy=POLICY, sets=sets)
-    with sidecar.start():
+    with sidecar.running():
         [message] = peer.produce(orders, "Text")
         write(artemis, notes, message.message_id, orders)
         peer.fail(orders, "reject", messages=1, deliveries=1)
@@ -140,4 +140,3 @@ def test_the_example_of_the_page_gives_a_cause(
             ),
             what="the cause of the note",
         )
-        assert sidecar.stop() == 0

@@ -74,10 +74,10 @@ def running(
         config.write_text(RULES.format(queue=f"{origins.prefix}.a", action=action))
         environ["AMQSIDECAR_CONFIG"] = str(config)
     given = ["intake.backlog=process", f"intake.queues={dlq}", *sets]
-    with SidecarProcess(folder, origins.url, policy=policy, sets=given, environ=environ) as sidecar:
-        sidecar.start()
+    with SidecarProcess(
+        folder, origins.url, policy=policy, sets=given, environ=environ
+    ).running() as sidecar:
         yield sidecar
-        assert sidecar.stop() == 0
 
 
 def listed(sidecar: SidecarProcess, state: str, count: int = COUNT) -> list[dict[str, Any]]:

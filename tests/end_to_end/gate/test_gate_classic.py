@@ -49,13 +49,11 @@ def redirecting(
     config.write_text(RULES.format(policy=POLICY, queue=queue, to=to))
     environ = {"AMQSIDECAR_CONFIG": str(config)}
     url = getattr(broker, f"{wire}_url")
-    with SidecarProcess(folder, url, environ=environ, sets=sets) as sidecar:
-        sidecar.start()
+    with SidecarProcess(folder, url, environ=environ, sets=sets).running() as sidecar:
         peer = JmsPeer.of(broker, "openwire")
         peer.produce(queue, "Text", count=COUNT, **PLAIN)
         peer.fail(queue, "rollback", messages=COUNT)
         yield sidecar
-        assert sidecar.stop() == 0
 
 
 def rows(sidecar: SidecarProcess, queue: str) -> list[dict[str, Any]]:

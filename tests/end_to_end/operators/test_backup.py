@@ -137,8 +137,7 @@ def restore_file(site: Site, copy: Path) -> None:
 )
 def test_a_restored_file_sends_nothing_twice(site: Site, tmp_path: Path) -> None:
     site.sidecar.options += [f"journal.path={tmp_path / 'journal'}", "journal.segment_s=1"]
-    with site.sidecar as sidecar:
-        sidecar.start()
+    with site.sidecar.running() as sidecar:
         site.die(site.late, 3)
         site.wait_for(["waiting"] * 3)
         copy = tmp_path / "backup.db"
@@ -156,15 +155,13 @@ def test_a_restored_file_sends_nothing_twice(site: Site, tmp_path: Path) -> None
         discard_what_was_sent(site, since)
         assert site.states() == []
         assert site.peer.browse(site.late) == []
-        assert sidecar.stop() == 0
 
 
 @pytest.mark.parametrize("broker", ["classic_6"], indirect=True)
 def test_a_backup_of_which_nothing_was_sent_since_goes_on_as_if_nothing_had_been(
     site: Site, tmp_path: Path
 ) -> None:
-    with site.sidecar as sidecar:
-        sidecar.start()
+    with site.sidecar.running() as sidecar:
         site.die(site.late, 3)
         site.wait_for(["waiting"] * 3)
         assert sidecar.stop() == 0
@@ -176,7 +173,6 @@ def test_a_backup_of_which_nothing_was_sent_since_goes_on_as_if_nothing_had_been
         assert "cycle_in_doubt" not in sidecar.log()
         site.act("retry")
         assert len(site.peer.consume(site.late, count=3)) == 3
-        assert sidecar.stop() == 0
 
 
 @pytest.mark.postgres
@@ -189,8 +185,7 @@ def test_a_restored_database_sends_nothing_twice(
     def run(name: str, *arguments: str) -> None:
         subprocess.run([program(name), "-d", postgres_url, *arguments], check=True, timeout=60)
 
-    with site.sidecar as sidecar:
-        sidecar.start()
+    with site.sidecar.running() as sidecar:
         site.die(site.late, 3)
         site.wait_for(["waiting"] * 3)
         run("pg_dump", "--format=custom", "--schema=amqsidecar", f"--file={dump}")
@@ -199,4 +194,3 @@ def test_a_restored_database_sends_nothing_twice(
         run("pg_restore", "--clean", "--if-exists", "--single-transaction", dump)
         site.check_held()
         site.act("discard")
-        assert sidecar.stop() == 0

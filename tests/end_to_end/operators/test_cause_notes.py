@@ -118,7 +118,7 @@ def test_notes_before_and_after_a_death_give_its_cause_once_and_bad_ones_do_no_h
     noted: Noted,
 ) -> None:
     early, late, silent = noted.produce(3)
-    with noted.sidecar.start():
+    with noted.sidecar.running():
         noted.write_text("{")
         noted.write_text("x" * 300_000)
         noted.write_text(json.dumps({"message_id": "ID:forged", "exception": "x.Y"}))
@@ -150,7 +150,6 @@ def test_notes_before_and_after_a_death_give_its_cause_once_and_bad_ones_do_no_h
             groups.values(), 1
         )
         assert sum(told.values()) == 3
-        assert noted.sidecar.stop() == 0
 
 
 @pytest.mark.parametrize(
@@ -164,7 +163,7 @@ def test_an_openwire_client_of_artemis_is_joined_by_the_id_that_it_saw(
     [message] = noted.produce(1)
     # Why first: the queue of notes must exist.
     noted.write(message, exception="shop.Early", queue=noted.queue, redelivery_count=0)
-    with noted.sidecar.start():
+    with noted.sidecar.running():
         eventually(lambda: noted.unread() == 0, what="the note is read before the death")
         [seen] = noted.fail(1)
         assert seen.message_id == message.message_id
@@ -181,7 +180,6 @@ def test_an_openwire_client_of_artemis_is_joined_by_the_id_that_it_saw(
         eventually(lambda: noted.unread() == 0, what="the late note is read")
         eventually(lambda: "Late" in (_only(noted)["cause"] or ""), what="the late note")
         assert len(noted.explained(_only(noted))) == 2
-        assert noted.sidecar.stop() == 0
 
 
 def _only(noted: Noted) -> dict[str, Any]:
@@ -198,7 +196,7 @@ def test_verdicts_are_obeyed_before_and_after_the_death(noted: Noted) -> None:
     }
     early = dict(zip(verdicts, noted.produce(4), strict=True))
     late = dict(zip(verdicts, noted.produce(4), strict=True))
-    with noted.sidecar.start():
+    with noted.sidecar.running():
         for name, verdict in verdicts.items():
             noted.write(early[name], exception="shop.Bug", consumer="shop", verdict=verdict)
         noted.fail(8)
@@ -218,7 +216,6 @@ def test_verdicts_are_obeyed_before_and_after_the_death(noted: Noted) -> None:
             [explained] = noted.explained(outside)
             assert explained["answer"].startswith("not obeyed")
         assert "verdict of shop: never (shop.Bug)" in noted.row(early["never"])["rule"]
-        assert noted.sidecar.stop() == 0
 
 
 @pytest.mark.proof
@@ -232,12 +229,11 @@ def test_a_kill_costs_causes_and_doubles_none(noted: Noted) -> None:
         noted.fail(2)
         died |= {early.message_id: f"shop.Early-{name}", late.message_id: f"shop.Late-{name}"}
         noted.sidecar.die_at(f"{name}:1")
-        with noted.sidecar.start():
+        with noted.sidecar.running():
             noted.wait_for_rows(len(died))
             for _ in range(2):
                 noted.write(late, exception=f"shop.Late-{name}")
             eventually(lambda: noted.unread() == 0, what="the notes are read")
-            assert noted.sidecar.stop() == 0
         if name in ("gathered", "stored", "sent"):
             assert len(noted.explained(noted.row(early))) == 1, name
     for message_id, exception in died.items():

@@ -118,14 +118,12 @@ def test_a_breaker_opens_probes_and_closes(
         '[{"breaker": {"default_entry": {"least": 4, "probe": 1, "wait_ms": 6000,'
         ' "verdict_ms": 1000}}}]'
     )
-    with sidecar_with(tmp_path, broker, gates) as sidecar:
-        sidecar.start()
+    with sidecar_with(tmp_path, broker, gates).running() as sidecar:
         die(peer, queue, 4)
         fail(peer, queue, 4)
         waiting_for(sidecar, queue, "breaker: open", 4)
         arrived = peer.consume(queue, count=4)
         assert sidecar.metric("amqsidecar_blocked") == 0
-        assert sidecar.stop() == 0
     (first, *probe), *others = sorted(resent_ms(tmp_path, arrived), key=lambda times: times[1])
     assert probe[0] - first >= 6_000
     assert all(later - probe[0] >= 1_000 for _, later in others)
@@ -145,8 +143,7 @@ def test_a_group_goes_in_order_also_past_a_restart_while_others_do_not_wait(
     queue, verdict_ms = f"e2e.back.{unique}", 8_000
     gates = f'[{{"order": {{"default_entry": {{"verdict_ms": {verdict_ms}}}}}}}]'
     peer, how, sidecar = stage(request, tmp_path, name, gates)
-    with sidecar:
-        sidecar.start()
+    with sidecar.running():
         kinds: list[dict[str, Any]] = [{"kind": "grouped"}, {"kind": "single"}]
         peer.produce(queue, ["Text"], count=5, test_id="g", group="g", properties=kinds[0])
         peer.produce(queue, ["Text"], count=3, test_id="s", group=None, properties=kinds[1])
@@ -165,7 +162,6 @@ def test_a_group_goes_in_order_also_past_a_restart_while_others_do_not_wait(
         assert sidecar.stop() == 0
         sidecar.start()
         arrived = peer.consume(queue, count=5, wait_ms=90_000)
-        assert sidecar.stop() == 0
     assert [str(message.test_id)[-1] for message in arrived] == list("01234")
     (*_, last), *others = resent_ms(tmp_path, arrived)
     assert len(_) == 2
@@ -255,8 +251,7 @@ def test_what_a_person_retries_goes_past_a_closed_window_and_an_open_breaker(
     def retry(*chosen: str) -> None:
         sidecar.run_command("retry", *chosen, "--yes")
 
-    with sidecar:
-        sidecar.start()
+    with sidecar.running():
         die(peer, queue, 3, how)
         waiting_for(sidecar, queue, closed, 3)
         retry("--destination", queue)
@@ -272,5 +267,4 @@ def test_what_a_person_retries_goes_past_a_closed_window_and_an_open_breaker(
         waiting_for(sidecar, queue, either, 2)
         retry("--destination", queue)
         arrived += peer.consume(queue, count=2)
-        assert sidecar.stop() == 0
     assert len({message.test_id for message in arrived}) == 3

@@ -35,7 +35,7 @@ def test_what_dies_after_a_deployment_is_new_since_then(
     journal, peer = tmp_path / "journal", JmsPeer.of(broker, provider)
     sets = ["intake.backlog=process", f"journal.path={journal}", "journal.segment_s=1"]
     sidecar = SidecarProcess(tmp_path, url, policy=POLICIES / policy, sets=sets)
-    with sidecar.start():
+    with sidecar.running():
         [marked] = sidecar.json_command("mark", "orders 4.2", "--destination", "e2e.late.>")
         sidecar.json_command("mark", "another team", "--destination", "elsewhere.>")
         peer.produce(queue, "Text", count=1)
@@ -56,4 +56,3 @@ def test_what_dies_after_a_deployment_is_new_since_then(
 
         eventually(lambda: len(journaled()) == 2, what="the journal has the markers")
         assert journaled() == ["orders 4.2", "another team"]
-        assert sidecar.stop() == 0

@@ -208,7 +208,7 @@ def test_a_cause_is_of_the_copy_of_its_consumer_whoever_died(
 ) -> None:
     made, url = copies
     story = Story(made, url, tmp_path, "ignore")
-    with story.sidecar.start():
+    with story.sidecar.running():
         messages = made.produce(4)
         for message in messages[:2]:
             made.write(message, exception="shop.Poison", queue=made.queue("a"))
@@ -225,7 +225,6 @@ def test_a_cause_is_of_the_copy_of_its_consumer_whoever_died(
         assert story.rows("a") == [], "the rule has discarded what it was written for"
         assert [story.answers(row) for row in story.rows("b")] == [[""], [], [], []]
         assert story.groups("b") == expected
-        assert story.sidecar.stop() == 0
 
 
 def test_a_verdict_is_obeyed_for_the_copy_of_its_consumer(
@@ -235,7 +234,7 @@ def test_a_verdict_is_obeyed_for_the_copy_of_its_consumer(
     story = Story(made, url, tmp_path, "obey")
     never = {"action": "never"}
     redirect = {"action": "redirect", "destination": f"queue://e2e.repair.{made.unique}"}
-    with story.sidecar.start():
+    with story.sidecar.running():
         early, late = (made.produce(2) for _ in range(2))
         for message, verdict in zip(early, (never, redirect), strict=True):
             made.write(message, exception="shop.Bug", queue=made.queue("a"), verdict=verdict)
@@ -250,7 +249,6 @@ def test_a_verdict_is_obeyed_for_the_copy_of_its_consumer(
         assert sorted(to) == sorted([made.origin("b")] * 4 + [redirect["destination"]] * 2)
         assert [row["state"] for row in story.rows("a")] == ["exhausted"] * 2
         assert story.groups("b") == {NO_CAUSE: 4}
-        assert story.sidecar.stop() == 0
 
 
 def test_a_note_without_a_queue_decides_nothing_where_copies_have_its_message_id(
@@ -259,7 +257,7 @@ def test_a_note_without_a_queue_decides_nothing_where_copies_have_its_message_id
     """It is shown with each death that it may be about, once."""
     made, url = copies
     story = Story(made, url, tmp_path, "obey")
-    with story.sidecar.start():
+    with story.sidecar.running():
         early, late = made.produce(2)
         old = {"exception": "shop.Poison", "text": "a secret", "verdict": {"action": "never"}}
         made.write(early, **old)
@@ -285,4 +283,3 @@ def test_a_note_without_a_queue_decides_nothing_where_copies_have_its_message_id
         assert "shop says: shop.Poison: a secret; its verdict: never (ambiguous" in shown
         assert story.sidecar.log().count("cause_note_ambiguous") == 1
         assert story.sidecar.metric("amqsidecar_cause_notes_ambiguous_total") == 2
-        assert story.sidecar.stop() == 0

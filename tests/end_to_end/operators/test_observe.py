@@ -185,11 +185,11 @@ def test_on_classic_it_says_what_run_does_beyond_what_a_browser_shows(
         assert two.wait_for(475) == said
         after = eventually(lambda: len(found := peer.browse("ActiveMQ.DLQ")) == 400 and found)
         assert queue_names(classic) - names == {"own.new", "DLQ.own.new"}
-        with SidecarProcess(tmp_path, classic.openwire_url, policy=policy, sets=sets) as sidecar:
-            sidecar.start()
+        with SidecarProcess(
+            tmp_path, classic.openwire_url, policy=policy, sets=sets
+        ).running() as sidecar:
             taken = "amqsidecar_dead_letters_received_total"
             eventually(lambda: sidecar.metric(taken) == 475, what="all are taken")
-            assert sidecar.stop() == 0
         eventually(lambda: not one.decisions(), what="what the sidecar took is forgotten")
         assert one.stop() == two.stop() == 0
 
@@ -215,7 +215,7 @@ def test_on_classic_it_says_which_right_is_missing(classic: ClassicBroker, tmp_p
     name = "own.rights"
     let_die(JmsPeer.of(classic, "openwire"), name, 3)
     sets = [f"intake.queues=DLQ.{name}"]
-    with Observer(tmp_path / "deaf", url_of(classic, "deaf"), sets=sets).start() as deaf:
+    with Observer(tmp_path / "deaf", url_of(classic, "deaf"), sets=sets).running() as deaf:
         deaf.wait_for(3)
         let_die(JmsPeer.of(classic, "openwire"), name, 2)
         deaf.wait_for(5)
@@ -228,7 +228,6 @@ def test_on_classic_it_says_which_right_is_missing(classic: ClassicBroker, tmp_p
         for refused in (by_command.stderr, post_retry(deaf, 5)):
             assert "this sidecar only observes" in refused
             assert "Classic: write" in refused
-        assert deaf.stop() == 0
     assert len(JmsPeer.of(classic, "openwire").browse(f"DLQ.{name}", count=5)) == 5
     # The same store goes on in manual mode, as a user with these rights.
     sets += ["redelivery.mode=manual", "observe.interval_s=1"]
@@ -287,14 +286,12 @@ def test_on_artemis_it_says_what_run_does(artemis: Broker, tmp_path: Path, uniqu
         said = one.wait_for(38)
         assert two.wait_for(38) == said
         assert listed(harness) == before
-        with SidecarProcess(tmp_path, artemis.amqp_url, sets=sets) as sidecar:
-            sidecar.start()
+        with SidecarProcess(tmp_path, artemis.amqp_url, sets=sets).running() as sidecar:
             taken = "amqsidecar_dead_letters_received_total"
             eventually(
                 lambda: (sidecar.metric(taken), sidecar.left_behind()) == (29, left),
                 what="all are taken but the Objects and Streams of Core and OpenWire",
             )
-            assert sidecar.stop() == 0
         assert one.stop() == two.stop() == 0
 
     assert said[stuck.message_id].startswith("would redeliver it after")
@@ -395,10 +392,9 @@ def test_over_the_other_wires_of_classic_it_sees_what_a_browse_shows(
     port = classic.ports[{"stomp": "STOMP_PORT", "amqp": "AMQP_JMS_PORT"}[wire]]
     sets = [f"intake.queues=DLQ.{name}"]
     url = f"{wire}://observer:observer@127.0.0.1:{port}"
-    with Observer(tmp_path / "one", url, policy=policy, sets=sets).start() as one:
+    with Observer(tmp_path / "one", url, policy=policy, sets=sets).running() as one:
         let_die(peer, name, 2)
         said = one.wait_for(5)
-        assert one.stop() == 0
     assert {each.partition(":")[0] for each in said.values()} == {
         f"would redeliver it after {2 * ONE_HOUR_MS} ms"
     }

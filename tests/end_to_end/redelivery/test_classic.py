@@ -52,10 +52,8 @@ def attached(
         broker.openwire_url,
         policy=POLICY,
         sets=["intake.backlog=process"],
-    ) as sidecar:
-        sidecar.start()
+    ).running() as sidecar:
         yield Attached(broker, sidecar)
-        assert sidecar.stop() == 0
 
 
 def arrival(sent: JmsMessage, queue: str) -> dict[str, object]:

@@ -65,14 +65,12 @@ def test_what_amqp_clients_have_made_stays_and_is_reported(
     doctor = run_doctor(broker.core_url, tmp_path, policy=policy)
     assert doctor.problems == []
     assert any("AMQP clients have made them" in one["what"] for one in doctor.findings)
-    with sidecar:
-        sidecar.start()
+    with sidecar.running():
         [found] = core.consume(unique, 1, wait_ms=60_000)
         assert found.value("amqsidecarRedeliveryCount") == 1
         eventually(
             lambda: 'reason="made_by_amqp"' in sidecar.get("/metrics")[1], what="it is reported"
         )
-        assert sidecar.stop() == 0
     [still] = amqp.consume("DLQ", 1)
     assert still.test_id == left.test_id
 
@@ -93,14 +91,13 @@ def test_an_acceptor_without_amqp_is_served_over_core_and_reported(
         assert mends == ["acceptor: protocols=CORE,AMQP"]
         missing = "add AMQP to the protocols of the acceptor"
         assert any(missing in one["what"] for one in doctor.of("fidelity", "warning"))
-        with SidecarProcess(tmp_path, broker.pair_url, policy=policy).start() as sidecar:
+        with SidecarProcess(tmp_path, broker.pair_url, policy=policy).running() as sidecar:
             [found] = core.consume(unique, 1, wait_ms=60_000)
             assert found.value("amqsidecarRedeliveryCount") == 1
             eventually(
                 lambda: 'reason="made_by_amqp"' in sidecar.get("/metrics")[1], what="it is reported"
             )
             eventually(lambda: missing in sidecar.log(), what="the log says what to do")
-            assert sidecar.stop() == 0
         [still] = amqp.consume("DLQ", 1)
         assert still.test_id == left.test_id
 

@@ -93,8 +93,7 @@ def test_a_full_queue_delays_no_other_queue(
         f"intake.queues=[DLQ.{full},DLQ.{free}]",
         f"intake.origin={{DLQ.{full}: {full}, DLQ.{free}: {free}}}",
     ]
-    with SidecarProcess(tmp_path, url, policy=POLICY, sets=sets) as sidecar:
-        sidecar.start()
+    with SidecarProcess(tmp_path, url, policy=POLICY, sets=sets).running() as sidecar:
         arrived = [one.test_id for one in peer.consume(free, len(first), wait_ms=30_000)]
         assert sorted(arrived) == sorted(first)
 
@@ -119,5 +118,4 @@ def test_a_full_queue_delays_no_other_queue(
         returned = peer.consume(full, COUNT, wait_ms=30_000)
         assert sorted(one.test_id for one in returned) == sorted(bulky)
         assert {str(one.value("amqsidecarRedeliveryCount")) for one in returned} == {"1"}
-        assert sidecar.stop() == 0
     assert peer.consume(full) == peer.consume(free) == []

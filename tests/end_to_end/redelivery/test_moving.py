@@ -154,9 +154,8 @@ def test_artemis_with_redeliveries_of_its_own(tmp_path: Path) -> None:
     """The broker's attempts and the sidecar's multiply, where the sidecar goes by its settings."""
     with (
         ArtemisBroker(address_settings=ARTEMIS_SETTINGS) as broker,
-        SidecarProcess(tmp_path, broker.amqp_url) as sidecar,
+        SidecarProcess(tmp_path, broker.amqp_url).running(),
     ):
-        sidecar.start()
         peer = JmsPeer.of(broker, "core")
         with peer.start_flaky_consumer(ORDERS, failures_property="failures", full=True) as consumer:
             often = peer.produce(ORDERS, "Text", properties={"failures": -1})
@@ -172,4 +171,3 @@ def test_artemis_with_redeliveries_of_its_own(tmp_path: Path) -> None:
             [one.test_id for one in final],
         )
         assert ends.is_clean, ends
-        assert sidecar.stop() == 0

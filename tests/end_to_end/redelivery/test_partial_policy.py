@@ -123,13 +123,11 @@ def test_an_observer_says_that_it_would_keep_it(broker: ArtemisBroker, tmp_path:
     eventually(lambda: len(peer.browse("DLQ")) == before + 2, what="both have died")
     sets = ["intake.queues=[DLQ]", "observe.interval_s=1"]
     options: dict[str, Any] = {"policy": policy, "sets": sets, "flags": ["--observe"]}
-    with SidecarProcess(tmp_path, broker.core_url, **options) as sidecar:
-        sidecar.start()
+    with SidecarProcess(tmp_path, broker.core_url, **options).running() as sidecar:
         rows = eventually(
             lambda: [one for one in sidecar.rows() if one["destination"] == "queue://w.seen"],
             what="it says what it would do",
         )
-        assert sidecar.stop() == 0
     assert {one["rule"].partition(":")[0] for one in rows} == {
         "manual; when found, the rules would redeliver it no more"
     }
@@ -179,8 +177,9 @@ def test_only_a_written_line_discards_what_classic_keeps(
     final = "ActiveMQ.DLQ.exhausted"
     before = len(peer.browse(final))
     sets = ["intake.backlog=process"]
-    with SidecarProcess(tmp_path, classic.openwire_url, policy=policy, sets=sets) as sidecar:
-        sidecar.start()
+    with SidecarProcess(
+        tmp_path, classic.openwire_url, policy=policy, sets=sets
+    ).running() as sidecar:
         origin = f"c.{name}"
         peer.produce(origin, "Text", count=2, test_id=name, ttl_ms=int(expires))
         if expires:
@@ -193,7 +192,6 @@ def test_only_a_written_line_discards_what_classic_keeps(
         else:
             eventually(lambda: sidecar.metric(DISCARDED.format(origin=origin)) == 2)
             assert len(peer.browse(final)) == before
-        assert sidecar.stop() == 0
 
 
 DISCARDED = 'amqsidecar_discarded_total{{destination="queue://{origin}"}}'

@@ -76,10 +76,8 @@ def attached(
         broker.openwire_url,
         policy=POLICY,
         sets=["intake.backlog=process"],
-    ) as sidecar:
-        sidecar.start()
+    ).running() as sidecar:
         yield Attached(broker, sidecar)
-        assert sidecar.stop() == 0
 
 
 @pytest.mark.parametrize(

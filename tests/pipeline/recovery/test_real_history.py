@@ -82,9 +82,10 @@ def test_each_message_has_the_fate_that_the_last_act_of_a_person_gave_it(
     policy = write_policy(tmp_path, POLICY)
     with (
         ClassicBroker() as broker,
-        SidecarProcess(tmp_path, broker.openwire_url, policy=policy, sets=options) as sidecar,
+        SidecarProcess(
+            tmp_path, broker.openwire_url, policy=policy, sets=options
+        ).running() as sidecar,
     ):
-        sidecar.start()
         peer = JmsPeer.of(broker, "openwire")
         peer.produce(unique, "Text", count=MESSAGES)
         for _ in range(2):
@@ -111,7 +112,6 @@ def test_each_message_has_the_fate_that_the_last_act_of_a_person_gave_it(
 
         eventually(lies_there, what="one is back in its final queue")
         wait_written(sidecar)
-        assert sidecar.stop() == 0
     expected = {"recovered": RETRIED, "redirected": 1, "dead_lettered": 1, "exhausted": 4}
     assert fates(tmp_path / "journal") == expected
 
@@ -131,9 +131,10 @@ def test_groups_that_a_person_merged_are_one_for_the_jobs(tmp_path: Path, unique
     policy = write_policy(tmp_path, LATE_POLICY)
     with (
         ClassicBroker() as broker,
-        SidecarProcess(tmp_path, broker.openwire_url, policy=policy, sets=options) as sidecar,
+        SidecarProcess(
+            tmp_path, broker.openwire_url, policy=policy, sets=options
+        ).running() as sidecar,
     ):
-        sidecar.start()
         peer = JmsPeer.of(broker, "openwire")
         sent = peer.produce(unique, "Text", count=2)
         peer.fail(unique, messages=2, deliveries=1)
@@ -151,7 +152,6 @@ def test_groups_that_a_person_merged_are_one_for_the_jobs(tmp_path: Path, unique
         sidecar.json_command("note", *place, "--merge-into", group)
         eventually(lambda: groups() == {group}, what="the message is in the other group")
         wait_written(sidecar)
-        assert sidecar.stop() == 0
     tables = {}
     for job, name in (("causes", "cause_groups"), ("recovery", "recovery_summary")):
         out = tmp_path / job

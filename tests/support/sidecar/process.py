@@ -9,7 +9,8 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 from weakref import WeakSet
@@ -87,6 +88,13 @@ class SidecarProcess:
         if ready:
             self.wait_ready()
         return self
+
+    @contextmanager
+    def running(self) -> Iterator[Self]:
+        """Run while the block does, and end well."""
+        with self:
+            yield self.start()
+            assert self.stop() == 0
 
     def wait_ready(self, within_s: float = PATIENCE_S) -> None:
         """Wait until /readyz answers 200."""
