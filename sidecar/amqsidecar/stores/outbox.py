@@ -106,5 +106,4 @@ class CommonOutbox(CommonPart):
                 self._database.queue("set_planned", stream="", number=0)
 
     def written_segments(self) -> list[Segment]:
-        """Return the written segments whose events are all still in the store."""
         return structs_of(Segment, self._database.rows("written_segments"))

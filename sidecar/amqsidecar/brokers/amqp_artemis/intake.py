@@ -149,7 +149,6 @@ class AmqpIntake(AheadIntake):
         return any(one.arrived and one.is_open for one in self._receivers.values())
 
     def receive(self, limit: int, read_origin: OriginReader) -> list[Delivery]:
-        """Return newly arrived messages in order, queues in turn."""
         receivers = list(self._receivers.items())
         deliveries: list[Delivery] = []
         now_s = self._connection.clock.monotonic_s()

@@ -117,7 +117,6 @@ class AmqpArtemisLook(ArtemisSession):
         )
 
     def wait(self, timeout_s: float) -> None:
-        """Block until `wake` was called, or the time is over."""
         self._connection.rest_until(lambda: False, timeout_s)
 
     def descriptor(self) -> int:

@@ -135,7 +135,6 @@ class _IntakeSession(AmqpArtemisLook):
 
     @property
     def has_arrived(self) -> bool:
-        """Whether `receive` would return something."""
         return self.intake.has_arrived
 
     def queues_read(self) -> tuple[Destination, ...]:

@@ -84,7 +84,6 @@ class AmqpClassicTrials:
 
     @property
     def features(self) -> TrialFeatures:
-        """The optional parts of these trials."""
         return TrialFeatures()
 
     def read(self, destination: Destination) -> str | None:
@@ -309,7 +308,6 @@ class AmqpClassicLook(ClassicSession):
         return ()
 
     def wait(self, timeout_s: float) -> None:
-        """Block until `wake` was called, or the time is over."""
         connection = self._connection
         connection.run_until(lambda: connection.was_woken, timeout_s)
         connection.was_woken = False

@@ -224,7 +224,6 @@ class ArtemisSession:
         raise NotImplementedError
 
     def foreign_tokens(self, known: Collection[str]) -> tuple[ForeignToken, ...]:
-        """Return the tokens of all other instances."""
         management = self._management
         management.demand("can't look for other sidecars' tokens: {}")
         found = []
@@ -255,7 +254,6 @@ class ArtemisSession:
         self._routes.ask_ahead(destinations)
 
     def filter_view(self, resend: Resend) -> PropertyOf:
-        """Return the fields of a message that a filter of the broker sees."""
         return filter_view(
             resend,
             self._target_of(resend.destination),
@@ -291,7 +289,6 @@ class ArtemisSession:
         return found
 
     def discover(self) -> tuple[IntakeQueue, ...]:
-        """Return the dead-letter queues that the live broker has."""
         return self._routes.discover()
 
     def _make_unmanaged(self, destination: Destination) -> str | None:
@@ -326,7 +323,6 @@ class ArtemisSession:
         return ArtemisSchedule(self._management, self._settings.instance)
 
     def holds_selected(self, queue: IntakeQueue) -> bool:
-        """Return whether a queue holds a message of its selector that is not handed out."""
         try:
             return ChosenMessages(self._management).holds(queue.destination, queue.selector)
         except BrokerRefused:

@@ -36,7 +36,6 @@ class ArtemisTrials(ABC):
 
     @property
     def features(self) -> TrialFeatures:
-        """The optional parts of these trials."""
         return TrialFeatures(roles=self, effects=self, disk=self, acceptors=self)
 
     def refusals(self) -> tuple[str, ...]:
@@ -52,7 +51,6 @@ class ArtemisTrials(ABC):
 
     @property
     def can_remove(self) -> bool:
-        """Whether queues can be removed."""
         return self._management.is_usable
 
     def _destroy(self, destination: Destination) -> str | None:

@@ -178,7 +178,6 @@ class ArtemisPairLink:
             return PairTake(first, second, self._clock, self._crash_point)
 
     def move(self) -> MoveWire | PairMove:
-        """Connect and log in, without a token."""
         first, second = self._opened(self._first.move, self._second.move)
         if second is None:
             return first

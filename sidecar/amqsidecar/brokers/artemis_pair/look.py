@@ -75,7 +75,6 @@ class PairLook:
         self._look_second.wake()
 
     def discover(self) -> tuple[IntakeQueue, ...]:
-        """Return the dead-letter queues that the live broker has."""
         return self._look_first.discover()
 
     def count(self, queue: IntakeQueue, at_most: int) -> int:
@@ -112,7 +111,6 @@ class PairLook:
         self._look_first.ask_terms_ahead(destinations)
 
     def filter_view(self, resend: Resend) -> PropertyOf:
-        """Return the fields of a message that a filter of the broker sees."""
         return self._look_first.filter_view(resend)
 
     def trials(self) -> Trials:

@@ -94,7 +94,6 @@ class ClassicSession(ABC):
         """Ask the statistics plugin."""
 
     def queue_counters(self, destinations: Sequence[Destination]) -> Mapping[Destination, Counters]:
-        """Return the counters of these queues."""
         return self._counters.of(destinations)
 
     def discover(self) -> tuple[IntakeQueue, ...]:
@@ -169,7 +168,6 @@ class ListingSession(ClassicSession):
         return ()
 
     def queue_names(self) -> tuple[str, ...]:
-        """Return the names of all queues of the broker but ours."""
         return listed(lambda: self._queues.list_names(None))
 
     def is_newborn(self, destination: Destination) -> bool:
@@ -180,7 +178,6 @@ class ListingSession(ClassicSession):
         return listed(self._queues.list_finals)
 
     def wait(self, timeout_s: float) -> None:
-        """Block until something arrived, `wake` was called, or the time is over."""
         connection, consumers = self._connection, self._consumers
 
         def is_done() -> bool:
@@ -193,7 +190,6 @@ class ListingSession(ClassicSession):
             connection.is_woken = False
 
     def wake(self) -> None:
-        """End a running or the next `wait` at once; for any thread."""
         self._connection.wake()
 
     def _existing(self, intake: IntakeQueue) -> list[Destination]:

@@ -19,7 +19,6 @@ class ListingTrials(ABC):
 
     @property
     def features(self) -> TrialFeatures:
-        """The optional parts of these trials."""
         return TrialFeatures(expiration=self)
 
     @abstractmethod
@@ -34,7 +33,6 @@ class ListingTrials(ABC):
         return refusal_of(lambda: self._consume_nothing(destination))
 
     def expand(self, queues: Sequence[Destination]) -> tuple[Destination, ...]:
-        """Return the queues that these names and wildcards stand for now."""
         with raised_as():
             return tuple(self._queues.expand(queues, self._token_queue))
 

@@ -268,7 +268,6 @@ class CoreIntake:
         return self._prefetch - sum(one.received_count for one in self._readers.values())
 
     def receive(self, limit: int, read_origin: OriginReader) -> list[Delivery]:
-        """Return newly arrived messages in order, queues in turn."""
         readers = self._active()
         deliveries: list[Delivery] = []
         limit = min(limit, self._room())

@@ -161,7 +161,6 @@ class CoreArtemisLook(ArtemisSession):
         return left_amqp_made(self._management, queues, why)
 
     def wait(self, timeout_s: float) -> None:
-        """Block until `wake` was called, or the time is over."""
         self._wait_until(lambda: False, timeout_s)
 
     def _wait_until(self, is_done: Callable[[], bool], timeout_s: float) -> None:

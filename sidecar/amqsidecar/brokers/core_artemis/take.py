@@ -127,7 +127,6 @@ class _IntakeSession(CoreArtemisLook):
 
     @property
     def has_arrived(self) -> bool:
-        """Whether `receive` would return something."""
         self._route()
         return self.intake.has_arrived
 

@@ -43,7 +43,6 @@ class StompArtemisLink:
         return StompArtemisLook(self._settings)
 
     def take(self, token_queue: str) -> StompArtemisTake:
-        """Connect, log in, and begin to wait for the token."""
         return StompArtemisTake(self._settings, token_queue)
 
     def move(self) -> MoveSession:

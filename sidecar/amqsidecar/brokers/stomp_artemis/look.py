@@ -44,7 +44,6 @@ class StompArtemisLook(ArtemisSession):
         return Features(settings=self)
 
     def close(self) -> None:
-        """Disconnect."""
         self._connection.disconnect(_CLOSE_TIMEOUT_S)
         self._management.close()
 
@@ -54,7 +53,6 @@ class StompArtemisLook(ArtemisSession):
         return super().left_behind()
 
     def wait(self, timeout_s: float) -> None:
-        """Block until `wake` was called or the time is over."""
         connection = self._connection
         deadline_s = self._clock.monotonic_s() + timeout_s
         while True:

@@ -213,7 +213,6 @@ class StompArtemisTake(StompArtemisLook):
         return deliveries
 
     def wait(self, timeout_s: float) -> None:
-        """Block until something arrived, `wake` was called, or the time is over."""
         connection, intake = self._connection, self._intake
         deadline_s = self._clock.monotonic_s() + timeout_s
         while True:

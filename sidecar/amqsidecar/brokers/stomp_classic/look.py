@@ -305,7 +305,6 @@ class StompClassicLook(ListingSession):
                 yield BrowsedToken(_place(frame), sent_at_ms, digest)
 
     def _send_problem(self, destination: Destination) -> str | None:
-        """Return why a send would get lost, or hold us up; Classic creates every lasting one."""
         if destination.is_temporary:
             return (
                 f"{destination} is temporary: over STOMP to Classic the sidecar sends "

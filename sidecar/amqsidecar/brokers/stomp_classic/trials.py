@@ -79,7 +79,6 @@ class StompClassicTrials(ListingTrials):
         return int(token.first(b"timestamp") or 0), int(token.first(b"expires") or 0)
 
     def would_leave(self, queue: IntakeQueue) -> tuple[LeftBehind, ...]:
-        """Return the messages that a run would leave in a queue."""
         with raised_as("can't find messages that would be left behind: {}"):
             return self._left.of_unread(self._queues.existing(queue))
 

@@ -169,7 +169,6 @@ class PostgresOperations(CommonLedger):
         self._count_members(resent, came_back)
 
     def settle_members(self, number: int, outcomes: Sequence[MemberOutcome]) -> None:
-        """Write outcomes of members; durable together."""
         with self._written():
             self._database.queue(
                 "write_outcomes",

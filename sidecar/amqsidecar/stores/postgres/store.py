@@ -228,7 +228,6 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox, Postgre
         return [name for (name,) in self._database.rows("abandoned")]
 
     def instances(self) -> list[InstanceView]:
-        """Return all instances, the oldest first."""
         return structs_of(InstanceView, self._database.rows("list_instances"))
 
     def set_manual(self, instance: str, patterns: Sequence[str]) -> None:
@@ -338,7 +337,6 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox, Postgre
         return int(self._database.rows(f"count_{name}", **values)[0][0])
 
     def message(self, row_id: int) -> bytes | None:
-        """Return the encoded message of a row; None = no such row."""
         rows = self._database.rows("read_message", id=row_id)
         return rows[0][0] if rows else None
 
