@@ -42,9 +42,6 @@ class TellsResendEffects(Protocol):
     ) -> Mapping[str, Sequence[SideEffect]]:
         """Return further effects of the broker on redeliveries to the queues of each address.
 
-        Args:
-            settings_of: address to its merged settings.
-
         Raises:
             BrokerRefused: this user may not ask.
         """

@@ -22,9 +22,6 @@ class IntakeNames:
     """Returns whether the intake reads a destination.
 
     Classic: names may hold the wildcards of the broker. Artemis: what counts is the address.
-
-    Attributes:
-        kind: of the broker.
     """
 
     def __init__(self, kind: BrokerKind) -> None:

@@ -16,7 +16,6 @@ class CycleEnd(msgspec.Struct, frozen=True):
     """How the broker ended a cycle.
 
     Attributes:
-        number: of the cycle.
         is_committed: False = it was rolled back.
     """
 

@@ -21,12 +21,7 @@ def rules_at_work(schedule: Schedule) -> dict[str, str]:
 
 
 def different_rules(at_work: Mapping[str, str], rules_digest: str) -> str:
-    """Return which sidecars on the schedule have other rules, as a sentence; "" = none.
-
-    Args:
-        at_work: from `rules_at_work`.
-        rules_digest: of our rules.
-    """
+    """Return which sidecars on the schedule have other rules, as a sentence; "" = none."""
     others = sorted(one for one in at_work.items() if one[1] != rules_digest)
     if not others:
         return ""

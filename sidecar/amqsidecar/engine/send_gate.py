@@ -42,7 +42,6 @@ class GateAnswer(msgspec.Struct, frozen=True):
     """The answer of the gate, about a destination or about one message for it.
 
     Attributes:
-        action: what becomes of the message.
         reason: why it is not sent; "" = it is.
         cure: what a person can write or do to have it sent; "" = the reason says it.
         filters: of a destination: SEND holds only for messages that match all of these selectors.

@@ -53,7 +53,6 @@ class FrameFragment(NamedTuple):
     Attributes:
         kind: `HEADER` = a protocol header, or what follows one that asks for TLS; `WHOLE` = a
             frame; `HEAD`, any number of `BODY` and `END` = a long frame in parts.
-        raw: its bytes.
     """
 
     kind: FragmentKind
@@ -146,7 +145,6 @@ class Performative(NamedTuple):
 
     Attributes:
         code: of its descriptor; 0 = an empty frame, which keeps the connection alive.
-        channel: of the frame.
         fields: encoded; those at the end may be missing.
         payload_at: where its payload begins in the frame.
     """

@@ -103,7 +103,6 @@ class KeptCore(NamedTuple):
     """A kept message taken apart.
 
     Attributes:
-        message: with its body.
         is_large: its body came in pieces, and is sent in pieces.
     """
 

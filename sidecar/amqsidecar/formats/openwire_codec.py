@@ -345,7 +345,6 @@ class MessageDispatch(NamedTuple):
         destination: the nested destination it was found in.
         message: type and fields, without what concerns only this dispatch; None = the end of a
             browser's queue.
-        footprint: what it takes.
     """
 
     consumer: int

@@ -114,7 +114,6 @@ class Arrived(NamedTuple):
         created_ms: the time of the message; 0 = none.
         redelivered: whether it was handed out before without being given back.
         headers: what belongs to the message, in order; `content-length` first where it is bytes.
-        payload: its body.
     """
 
     ack: bytes
@@ -352,8 +351,6 @@ class GivenUp(NamedTuple):
     """A message that its consumer gave up over STOMP.
 
     Attributes:
-        headers: of its MESSAGE frame.
-        body_bytes: of its body.
         has_nul: the body holds a NUL: without its length it would end there. So it is sent as
             bytes, which STOMP consumers see as before.
         address: that it was sent to, without a prefix of the acceptor.

@@ -63,7 +63,6 @@ class QueryContext(NamedTuple):
     """An open store and the state that opening it returned, as the caller sees them.
 
     Attributes:
-        now_ms: the time of the query.
         may: returns the schedule of what the caller has a right to.
     """
 

@@ -79,13 +79,7 @@ class PolicyView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def policy_view(schedule: Schedule, policies: Policies, now_ms: int) -> PolicyView:
-    """Return the policies as they act on the destinations that the store knows.
-
-    Args:
-        schedule: an open one.
-        policies: of the sidecar.
-        now_ms: the time.
-    """
+    """Return the policies as they act on the destinations that the store knows."""
     acting = policies.acting()
     rules = acting.rules
     known = _Known(schedule, now_ms, acting)

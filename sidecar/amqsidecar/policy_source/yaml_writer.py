@@ -63,12 +63,7 @@ def write_yaml(rules: ClassicRules | ArtemisRules) -> str:
 
 
 def write_helm_values(rules: ClassicRules | ArtemisRules, head: str = "") -> str:
-    """Return values of the Helm chart whose policy is equivalent to some rules.
-
-    Args:
-        rules: the policy.
-        head: comments before it.
-    """
+    """Return values of the Helm chart whose policy is equivalent to some rules."""
     return f"config:\n  policy:\n    rules:\n{indent(head + write_yaml(rules), ' ' * 6)}"
 
 

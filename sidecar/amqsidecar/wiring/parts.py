@@ -72,13 +72,6 @@ class ProcessParts:
     ) -> None:
         """Make them.
 
-        Args:
-            config: at the start.
-            clock: of the schedule.
-            link_clock: of links.
-            crash_point: of tests.
-            needs_token: see `Health`.
-
         Raises:
             ConfigError: the configuration or the policy can't be used.
         """

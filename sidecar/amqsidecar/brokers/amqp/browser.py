@@ -13,11 +13,7 @@ _NUDGE_AFTER_S = 0.2
 
 
 class Browser:
-    """Looks over one connection.
-
-    Attributes:
-        connection: to browse over.
-    """
+    """Looks over one connection."""
 
     def __init__(self, connection: AmqpConnection, *, is_classic: bool) -> None:
         self.connection = connection

@@ -24,9 +24,6 @@ class AmqpTools(NamedTuple):
     """The parts of a transaction.
 
     Attributes:
-        connection: of the session.
-        coordinator: of its transactions.
-        pool: its senders.
         clock: where the time comes from.
         crash_point: called at each step of a transaction.
         encode: returns the message to send, at a time in milliseconds.
@@ -51,7 +48,6 @@ class _Begun(NamedTuple):
     """A transaction whose sends were put.
 
     Attributes:
-        sends: of the caller.
         work: the sends on their way, with those that were refused.
     """
 
@@ -61,11 +57,7 @@ class _Begun(NamedTuple):
 
 
 class AmqpMoves:
-    """Accepts and sends in transactions without a token.
-
-    Attributes:
-        ahead: the sends of the next transaction.
-    """
+    """Accepts and sends in transactions without a token."""
 
     def __init__(self, tools: AmqpTools) -> None:
         self._tools = tools

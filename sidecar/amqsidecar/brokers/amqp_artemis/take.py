@@ -85,11 +85,7 @@ def _read(message: bytes) -> queue_watch.Binding | None:
 
 
 class _IntakeSession(AmqpArtemisLook):
-    """Reads dead-letter queues, and has transactions.
-
-    Attributes:
-        intake: what reads them.
-    """
+    """Reads dead-letter queues, and has transactions."""
 
     def __init__(
         self,

@@ -51,7 +51,6 @@ class _Route(NamedTuple):
 
     Attributes:
         target: the address, or the qualified name of one queue, to send to.
-        terms: of sends there.
         expires: the broker gives what arrives there an expiration of its own.
         until_s: monotonic; to be asked again after it.
     """

@@ -118,11 +118,7 @@ class ArtemisTrials(ABC):
     def resend_effects(
         self, settings_of: Mapping[str, Mapping[str, Any]]
     ) -> Mapping[str, Sequence[SideEffect]]:
-        """Return side effects of redeliveries to the queues of each address.
-
-        Args:
-            settings_of: address to its merged settings.
-        """
+        """Return side effects of redeliveries to the queues of each address."""
         management = self._management
         management.demand()
         queues: dict[str, list[QueueRow]] = {}
@@ -171,12 +167,6 @@ class Meeting(NamedTuple):
 
 def meeting(management: ArtemisQuestions, client_id: str, began_ms: int, began_s: float) -> Meeting:
     """Return the broker's clock at the moment when it accepted a client's connection.
-
-    Args:
-        management: of the broker.
-        client_id: of the connection.
-        began_ms: our clock before.
-        began_s: our monotonic clock before.
 
     Raises:
         BrokerRefused: the broker does not report its time to this user.

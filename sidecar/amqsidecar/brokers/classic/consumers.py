@@ -48,7 +48,6 @@ class ClassicConsumers(ABC):
     """Hands arriving messages to their consumers.
 
     Attributes:
-        connection: of the consumers.
         clock: where the time comes from.
     """
 

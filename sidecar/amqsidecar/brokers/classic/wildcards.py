@@ -120,9 +120,6 @@ class WildcardIntake:
 def listed(list_names: Callable[[], tuple[str, ...]]) -> tuple[str, ...]:
     """Return names of queues.
 
-    Args:
-        list_names: asks `ClassicQueues`.
-
     Raises:
         DiscoveryRefused: the broker does not report them.
     """

@@ -29,12 +29,7 @@ class WaitingMessages:
         self._prefetch = 0
 
     def expect(self, consumers: int, prefetch: int) -> None:
-        """Note how many messages are asked for ahead over all consumers; each may have a large one.
-
-        Args:
-            consumers: of dead-letter queues.
-            prefetch: messages.
-        """
+        """Note how many messages are asked for ahead over all; each queue may have a large one."""
         self._consumers, self._prefetch = consumers, prefetch
 
     def arrive(self, taken: Footprint) -> None:

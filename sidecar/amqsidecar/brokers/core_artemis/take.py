@@ -66,11 +66,7 @@ def _read(message: CoreMessage) -> queue_watch.Binding | None:
 
 
 class _IntakeSession(CoreArtemisLook):
-    """Reads dead-letter queues, and has transactions.
-
-    Attributes:
-        intake: what reads them.
-    """
+    """Reads dead-letter queues, and has transactions."""
 
     def __init__(
         self,

@@ -39,10 +39,8 @@ class CoreTools(NamedTuple):
     """The parts of a transaction.
 
     Attributes:
-        connection: of the session.
         session: transacted and started.
         intake: reads what is accepted.
-        targets: of its sends.
         target_of: returns the name to send to for a destination.
         clock: where the time comes from.
         crash_point: called at each step of a transaction.
@@ -61,7 +59,6 @@ class _Begun(NamedTuple):
     """Sends of the transaction that is open.
 
     Attributes:
-        sends: all of them.
         targets: the name that was sent to for each destination.
         numbers: the number of a send's answer to its index.
         refusals: index of a send that can't be put, to the words why; then none was put.
@@ -74,11 +71,7 @@ class _Begun(NamedTuple):
 
 
 class CoreMoves:
-    """Accepts and sends in transactions without a token.
-
-    Attributes:
-        ahead: the sends of the next transaction.
-    """
+    """Accepts and sends in transactions without a token."""
 
     def __init__(self, tools: CoreTools) -> None:
         self._tools = tools

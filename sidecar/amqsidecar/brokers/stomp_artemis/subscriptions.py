@@ -63,8 +63,6 @@ class ArtemisSubscription:
     """The reading of one queue.
 
     Attributes:
-        queue: that is read.
-        id: of its subscription.
         wanted: what it reads of what STOMP did not make, by the broker's numbers.
         excluded: originals that only seem to be made by STOMP.
         in_hand: how many were returned and are not accepted yet.

@@ -36,7 +36,6 @@ class _Begun(NamedTuple):
     """A transaction that was begun.
 
     Attributes:
-        sends: of the caller.
         header: its name.
         receipts: of the sends that were put, in order; "" = it was not put.
         undecodable: by index, why one was not.

@@ -40,7 +40,6 @@ class CauseNotes(OwnQueue, frozen=True, kw_only=True):
 
     Attributes:
         book: joins them with deaths.
-        read: reads one.
         obeys: verdicts are obeyed.
         wait_ms: the shortest delay of a redelivery without a note, where verdicts are obeyed.
         clock: for the age of a note.

@@ -44,7 +44,6 @@ class PacketFormat(NamedTuple):
     """How one packet is written.
 
     Attributes:
-        code: of the packet.
         source: the broker's class.
         fields: name and type of each, in the order of the wire.
     """

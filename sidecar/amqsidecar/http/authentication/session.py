@@ -39,7 +39,6 @@ class _Kept(msgspec.Struct, frozen=True):
     """The content of the cookie.
 
     Attributes:
-        id: of the session.
         checked_s: Unix time in seconds of the log-in, or of the last check at the OpenID provider.
     """
 

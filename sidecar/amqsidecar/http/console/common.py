@@ -42,14 +42,7 @@ class CommonValue(msgspec.Struct, frozen=True, kw_only=True):
 def read_common(
     queries: StoreQueries, store: Schedule, place: Place, caller: Caller
 ) -> list[CommonValue]:
-    """Return the fields that a group's newest messages share, as far as a caller may see them.
-
-    Args:
-        queries: shows messages, masked.
-        store: an open one.
-        place: destination and cause group.
-        caller: who asks.
-    """
+    """Return the fields that a group's newest messages share, as far as a caller may see them."""
     if not queries.masking.may_see(caller, place[0]):
         return []
     members = RowFilter(destination=place[0], cause_group=place[1])

@@ -100,12 +100,7 @@ class OwnSession:
         return number
 
     def send(self, parcel: Parcel, transaction: bytes) -> int | None:
-        """Send a message; return its delivery number, None = the broker does not take it yet.
-
-        Args:
-            parcel: to send.
-            transaction: b"" = in none.
-        """
+        """Send a message; return its delivery number, None = the broker does not take it yet."""
         payload_bytes = self._frame_bytes - _FRAME_HEAD_BYTES_MAX
         frame_count = -(-parcel.size // payload_bytes)
         if not self.has_credit(parcel.link) or frame_count > self._window:

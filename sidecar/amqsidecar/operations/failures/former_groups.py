@@ -95,11 +95,6 @@ def move_former_rows(schedule: Schedule, known: CauseGroups, now_ms: int) -> Non
 
     Messages stay where a running operation selects the former group; a later call moves them.
     If the process dies inside, the next call moves the rest.
-
-    Args:
-        schedule: an open one.
-        known: by `read_cause_groups`.
-        now_ms: the time.
     """
     selected = {
         one.selection.rows.cause_group

@@ -146,12 +146,7 @@ class PostgresMove:
     """The `MovedStore` of a schema, which it creates where it is missing."""
 
     def __init__(self, database: PostgresDatabase, schema: str) -> None:
-        """Open.
-
-        Args:
-            database: not open yet.
-            schema: where the tables are.
-        """
+        """Open the database."""
         self._database = database
         self.place = database.place
         database.open()
