@@ -71,7 +71,7 @@ def _move_by_openwire(broker: Broker, source: str, target: str, count: int) -> B
         name = connection.connection
         login = codec.connection_info(name, "bare", endpoint.user, endpoint.credentials.secret())
         connection.call(codec.CONNECTION_INFO, login)
-        connection.call(codec.SESSION_INFO, codec.session_id(name, 1))
+        connection.call(codec.SESSION_INFO, codec.session_id(name))
         producer = codec.producer_info(codec.producer_id(name, 1, 1))
         connection.call(codec.PRODUCER_INFO, producer)
         arrived: deque[bytes] = deque()

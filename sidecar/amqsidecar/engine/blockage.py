@@ -7,6 +7,8 @@ BLOCKED_MAX = 10_000
 
 It is asked about or probed at its next message then, as a destination that was never blocked.
 """
+_FIRST_DELAY_MS = 1_000
+_DELAY_MS_MAX = 60_000
 
 
 class Blockage(msgspec.Struct, frozen=True):
@@ -32,9 +34,7 @@ class Blockage(msgspec.Struct, frozen=True):
 class Blockages:
     """Doubling back-off per destination; after it one message probes before the others follow."""
 
-    def __init__(self, first_delay_ms: int = 1_000, max_delay_ms: int = 60_000) -> None:
-        self._first_delay_ms = first_delay_ms
-        self._max_delay_ms = max_delay_ms
+    def __init__(self) -> None:
         self._blocked: dict[str, Blockage] = {}
 
     def __len__(self) -> int:
@@ -54,9 +54,7 @@ class Blockages:
     ) -> Blockage:
         """Block a destination, for twice as long as the last time without a success between."""
         before = self._blocked.pop(destination, None)
-        delay_ms = (
-            self._first_delay_ms if before is None else min(before.delay_ms * 2, self._max_delay_ms)
-        )
+        delay_ms = _FIRST_DELAY_MS if before is None else min(before.delay_ms * 2, _DELAY_MS_MAX)
         blockage = Blockage(reason, now_ms + delay_ms, delay_ms, ends_links)
         if self.are_full:
             del self._blocked[next(iter(self._blocked))]

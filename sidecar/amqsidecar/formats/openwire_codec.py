@@ -133,9 +133,9 @@ def connection_id(connection: str) -> bytes:
     return b"\x01\x78" + text_field(connection)
 
 
-def session_id(connection: str, value: int) -> bytes:
-    """Return a nested SessionId."""
-    return b"\x01\x79" + text_field(connection) + _LONG.pack(value)
+def session_id(connection: str) -> bytes:
+    """Return the nested SessionId of a connection's only session."""
+    return b"\x01\x79" + text_field(connection) + _LONG.pack(1)
 
 
 def consumer_id(connection: str, session: int, value: int) -> bytes:

@@ -107,15 +107,11 @@ class ChartMark(msgspec.Struct, frozen=True, kw_only=True):
     operation: int | None = None
 
 
-def recovery_by_attempt(
-    schedule: Schedule, now_ms: int, *, destination: str | None = None
-) -> list[AttemptRecovery]:
+def recovery_by_attempt(schedule: Schedule, now_ms: int) -> list[AttemptRecovery]:
     """Return for each attempt how many re-sent messages returned."""
     resent, returned = Counter[int](), Counter[int]()
     kinds = (CountKind.RESENT, CountKind.RETURNED)
     for one in schedule.failure_counts(now_ms - DAY_MS, now_ms + 1, kinds, DAY_MS):
-        if destination not in (None, one.key.destination):
-            continue
         counts = resent if one.key.kind is CountKind.RESENT else returned
         counts[min(one.key.attempt, _ATTEMPTS_MAX)] += one.count
     return [

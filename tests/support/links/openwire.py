@@ -39,7 +39,7 @@ class ClassicHarness(LinkHarness):
         login = (broker.user, broker.password)
         info = codec.connection_info(name, f"harness-{uuid.uuid4().hex}", *login)
         self._connection.call(codec.CONNECTION_INFO, info)
-        self._connection.call(codec.SESSION_INFO, codec.session_id(name, 1))
+        self._connection.call(codec.SESSION_INFO, codec.session_id(name))
         producer = codec.producer_info(codec.producer_id(name, 1, 1))
         self._connection.call(codec.PRODUCER_INFO, producer)
         self._consumers = OpenWireConsumers(self._connection, SystemClock())

@@ -81,7 +81,7 @@ def test_ids_are_laid_out_as_the_broker_does() -> None:
     name = b"\x01\0\x04ID:c"
     one, two = struct.pack(">q", 1), struct.pack(">q", 2)
     assert codec.connection_id("ID:c") == b"\x01\x78" + name
-    assert codec.session_id("ID:c", 1) == b"\x01\x79" + name + one
+    assert codec.session_id("ID:c") == b"\x01\x79" + name + one
     assert codec.consumer_id("ID:c", 1, 2) == b"\x01\x7a" + name + one + two
     assert codec.producer_id("ID:c", 1, 2) == wire.producer_id(("ID:c", 1, 2))
     assert codec.transaction_id("ID:c", 2) == wire.local_transaction("ID:c", 2)

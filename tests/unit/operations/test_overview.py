@@ -271,7 +271,6 @@ def test_recovery_is_counted_by_attempt(store: SqliteStore) -> None:
     assert (first.came_back.part, first.came_back.whole) == (4, 10)
     assert (second.came_back.part, second.came_back.whole) == (0, 4)
     assert (late.attempt, late.has_later, late.came_back.whole) == (12, True, 2)
-    assert recovery_by_attempt(store, NOW_MS, destination="queue://else") == []
 
 
 def test_a_sidecar_is_well_only_when_nothing_needs_a_person() -> None:

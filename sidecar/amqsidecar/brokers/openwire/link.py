@@ -84,4 +84,4 @@ class OpenWireLink:
                     f"another connection of this instance is still open: {cause}"
                 ) from cause
             raise
-        connection.call(codec.SESSION_INFO, codec.session_id(name, 1))
+        connection.call(codec.SESSION_INFO, codec.session_id(name))

@@ -66,7 +66,7 @@ def _takes(
     )
     asked = [
         connection.ask(codec.CONNECTION_INFO, info),
-        connection.ask(codec.SESSION_INFO, codec.session_id(name, 1)),
+        connection.ask(codec.SESSION_INFO, codec.session_id(name)),
         connection.ask(codec.PRODUCER_INFO, codec.producer_info(codec.producer_id(name, 1, 1))),
         connection.ask(codec.TRANSACTION_INFO, begin),
     ]

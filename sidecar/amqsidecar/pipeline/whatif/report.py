@@ -106,7 +106,7 @@ def _differences(rows: Sequence[_Forecast]) -> list[str]:
         (row for row in rows if row["policy"] != HISTORY), key=lambda row: -row["share_upper"]
     )
     return [
-        f"{row['policy']}: {share_text(row)} recover, {_span(row, 'resends')} re-sends"
+        f"{row['policy']}: {share_text(row)} recover, {_resends(row)} re-sends"
         for row in (*history, *others)
     ][:MOST_LINES]
 
@@ -194,7 +194,7 @@ def _cells(row: _Forecast) -> tuple[object, ...]:
     return (
         row["messages"],
         share_text(row),
-        _span(row, "resends"),
+        _resends(row),
         *(None if time is None else time / MINUTE_MS for time in times),
         row["cut_off_messages"],
     )
@@ -212,9 +212,9 @@ def share_text(row: _Forecast) -> str:
     return f"{share} ({lower} to {upper}){doubt}"
 
 
-def _span(row: _Forecast, name: str) -> str:
-    bounds = f"{row[f'{name}_lower']:,} to {row[f'{name}_upper']:,}"
-    return bounds if row[name] is None else f"{row[name]:,.0f} ({bounds})"
+def _resends(row: _Forecast) -> str:
+    bounds = f"{row['resends_lower']:,} to {row['resends_upper']:,}"
+    return bounds if row["resends"] is None else f"{row['resends']:,.0f} ({bounds})"
 
 
 def _write_evidence(report: Report, rows: Sequence[Mapping[str, Any]]) -> None:
