@@ -6,7 +6,6 @@ messages arrived. `--only` and `--brokers` choose, `--scale` changes how many me
 
 import argparse
 import os
-import platform
 import sys
 import tempfile
 import time
@@ -19,7 +18,7 @@ from bench import decisions, lateness, moving, proxying, whole_cycle
 from bench.incident import bench_incident, incident_broker
 from support.brokers.real import FULL_SPEED, ArtemisBroker, Broker, ClassicBroker
 from support.jms.process import LONG_RUN, shared_process
-from support.machine.processes import run_program
+from support.machine.processes import machine_words
 from support.versions import ARTEMIS, CLASSIC_5, CLASSIC_6
 
 BROKERS: dict[str, Callable[[], Broker]] = {
@@ -61,7 +60,7 @@ def main() -> None:
     options = parser.parse_args()
     shared_process(LONG_RUN)
     chosen = options.only or (*MEASURED, *WITHOUT_BROKER)
-    print(_machine(), flush=True)
+    print(machine_words(), flush=True)
     rows: list[Row] = []
     remarks: list[str] = []
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
@@ -318,17 +317,6 @@ def _table(rows: list[Row]) -> str:
         "|---|---|---|---|---|---|",
     ]
     return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
-
-
-def _machine() -> str:
-    said = run_program(["git", "describe", "--always", "--dirty"])
-    commit = said.stdout.strip() or "unknown"
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return (
-        f"commit {commit}, {os.cpu_count()} processors, {memory:.0f} GiB, "
-        f"{platform.system()} {platform.machine()}, Python {platform.python_version()}, "
-        f"load at the beginning {os.getloadavg()[0]:.1f}"
-    )
 
 
 if __name__ == "__main__":

@@ -263,17 +263,28 @@ class Tally:
         return "\n".join(lines)
 
 
+def rows_of(patterns: Sequence[str], inputs: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield each pattern with Java's verdicts on the inputs."""
+    stdin = "".join(_hex("I", text) for text in inputs) + "".join(_hex("P", p) for p in patterns)
+    return zip(patterns, ask_java(stdin=stdin), strict=True)
+
+
+def judged(patterns: Sequence[str], inputs: Sequence[str]) -> Tally:
+    """Compare patterns with Java's, and find no fault."""
+    tally = Tally(inputs)
+    for pattern, row in rows_of(patterns, inputs):
+        tally.judge(pattern, row)
+    print(tally.report())
+    assert tally.faults == []
+    return tally
+
+
 def test_corpus_is_equal_or_refused() -> None:
     """Each pattern of the corpus means the same as in Java on every input, or is refused."""
     patterns, inputs = corpus()
     assert len(set(patterns)) >= 400
     assert len(set(inputs)) >= 60
-    stdin = "".join(_hex("I", text) for text in inputs) + "".join(_hex("P", p) for p in patterns)
-    tally = Tally(inputs)
-    for pattern, row in zip(patterns, ask_java(stdin=stdin), strict=True):
-        tally.judge(pattern, row)
-    print(tally.report())
-    assert tally.faults == []
+    tally = judged(patterns, inputs)
     assert tally.count["valid, refused"] <= MOST_REFUSED
     assert tally.count["equal, with a time-out"] <= MOST_TIMED_OUT
 
@@ -300,9 +311,8 @@ def test_every_named_set_holds_the_same_code_points() -> None:
             edges.update(bound - offset for bound in chars.bounds for offset in (0, 1))
     patterns = _property_patterns()
     inputs = [chr(c) for c in sorted(edges) if 0 <= c < 0x110000 and not 0xD800 <= c <= 0xDFFF]
-    stdin = "".join(_hex("I", text) for text in inputs) + "".join(_hex("P", p) for p in patterns)
     faults = []
-    for pattern, row in zip(patterns, ask_java(stdin=stdin), strict=True):
+    for pattern, row in rows_of(patterns, inputs):
         tree = parse(pattern)
         assert isinstance(tree, Chars)
         ours = "".join("1" if ord(text) in tree.chars else "0" for text in inputs)
@@ -318,12 +328,7 @@ def test_case_folding_is_that_of_java() -> None:
     inputs = [chr(c) for c in sorted({*some, *(java_chars.fold(c) for c in some)})]
     heads = ("(?i)%s", "(?iu)%s", "(?iu)[%s]", "(?i)[%s]", "(?iu)[^%s]", "(?iu)[%s-\\x{ffff}]")
     patterns = [head % chr(c) for c in some if c <= 0xFFFF for head in heads]
-    stdin = "".join(_hex("I", text) for text in inputs) + "".join(_hex("P", p) for p in patterns)
-    tally = Tally(inputs)
-    for pattern, row in zip(patterns, ask_java(stdin=stdin), strict=True):
-        tally.judge(pattern, row)
-    print(tally.report())
-    assert tally.faults == []
+    judged(patterns, inputs)
 
 
 def test_character_tables_are_those_of_this_java() -> None:
@@ -337,13 +342,7 @@ def test_sampled_random_patterns_are_equal_or_refused() -> None:
     for grammar, inputs in ((WIDE, WIDE_INPUTS), (NARROW, NARROW_INPUTS)):
         random = Random(20240229)
         patterns = [grammar.alternatives(random) for _ in range(PATTERNS)]
-        stdin = "".join(_hex("I", text) for text in inputs)
-        stdin += "".join(_hex("P", pattern) for pattern in patterns)
-        tally = Tally(inputs)
-        for pattern, row in zip(patterns, ask_java(stdin=stdin), strict=True):
-            tally.judge(pattern, row)
-        print(tally.report())
-        assert tally.faults == []
+        tally = judged(patterns, inputs)
         assert tally.count["equal"] >= 0.3 * PATTERNS
 
 

@@ -7,8 +7,6 @@ Ends with 1 when the memory is not flat.
 """
 
 import argparse
-import os
-import platform
 import sys
 import tempfile
 import time
@@ -22,7 +20,7 @@ from soak.watch import Objects, Sample, WatchedSidecar, table
 from support.brokers.real import FULL_SPEED, ArtemisBroker, Broker, ClassicBroker
 from support.jms.peer import FlakyConsumer, JmsPeer
 from support.jms.process import LONG_RUN, shared_process
-from support.machine.processes import run_program
+from support.machine.processes import machine_words
 from support.versions import CLASSIC_5, CLASSIC_6
 
 BROKERS: dict[str, Callable[[], Broker]] = {
@@ -128,7 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     shared_process(LONG_RUN)
     delay_s = options.delay_s or max(20.0, options.messages / 1000)
-    print(_machine(options), flush=True)
+    print(f"{options.messages:,} messages, {options.broker}, {machine_words()}", flush=True)
     with tempfile.TemporaryDirectory(prefix="soak-") as name, BROKERS[options.broker]() as broker:
         found = soak(
             broker,
@@ -156,16 +154,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _grown(found: Soak) -> str:
     grown = found.objects_at_end.types - found.objects.types
     return ", ".join(f"{name} +{count}" for name, count in grown.most_common(5)) or "none"
-
-
-def _machine(options: argparse.Namespace) -> str:
-    said = run_program(["git", "describe", "--always", "--dirty"])
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return (
-        f"{options.messages:,} messages, {options.broker}, commit {said.stdout.strip()}, "
-        f"{os.cpu_count()} processors, {memory:.0f} GiB, Python {platform.python_version()}, "
-        f"load {os.getloadavg()[0]:.1f}"
-    )
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ filter, history is forgotten, and space given back, each while cycles run. Nothi
 
 import argparse
 import os
-import platform
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -32,7 +31,7 @@ from bench.ten_million.rows import (
 from bench.ten_million.service import Service, measure_service, sidecar_on, take_model
 from support.brokers.real import FULL_SPEED, ArtemisBroker
 from support.jms.process import LONG_RUN, shared_process
-from support.machine.processes import run_program
+from support.machine.processes import machine_words, run_program
 from support.sidecar.process import COMMAND
 
 STEPS = (10_000, 100_000, 1_000_000, 10_000_000)
@@ -231,16 +230,6 @@ def _now_ms() -> int:
     return int(time.time() * 1000)
 
 
-def _machine(rows: int) -> str:
-    said = run_program(["git", "describe", "--always", "--dirty"])
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return (
-        f"--rows {rows}, commit {said.stdout.strip() or 'unknown'}, {os.cpu_count()} processors, "
-        f"{memory:.0f} GiB, {platform.system()} {platform.machine()}, "
-        f"Python {platform.python_version()}"
-    )
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=10_000_000)
@@ -251,7 +240,7 @@ def main() -> None:
     shared_process(LONG_RUN)
     steps = [count for count in STEPS if count < options.rows] + [options.rows]
     sizes = Sizes(cycles=40, moves=20_000, per_second=500, seconds=20, rest_s=5)
-    print(_machine(options.rows), flush=True)
+    print(f"--rows {options.rows}, {machine_words()}", flush=True)
     with (
         tempfile.TemporaryDirectory(prefix="scale-", dir=options.folder) as name,
         ArtemisBroker(jvm_flags=FULL_SPEED) as broker,
@@ -267,7 +256,7 @@ def main() -> None:
             found.append(step)
             print(table_of_steps(found), flush=True)
         if options.plot is not None:
-            draw_steps(options.plot, found, _machine(options.rows))
+            draw_steps(options.plot, found, f"--rows {options.rows}, {machine_words()}")
         beside = []
         for one in measure_meanwhile(scale, model, folder, dead, options.rows, sizes):
             beside.append(one)

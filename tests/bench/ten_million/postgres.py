@@ -21,7 +21,6 @@ from bench.ten_million.measure import (
     STEPS,
     Sizes,
     Step,
-    _machine,
     measure_meanwhile,
     measure_steps,
     table_of_meanwhile,
@@ -31,6 +30,7 @@ from bench.ten_million.rows import Model
 from bench.ten_million.service import take_model
 from support.brokers.real import FULL_SPEED, ArtemisBroker
 from support.jms.process import LONG_RUN, shared_process
+from support.machine.processes import machine_words
 from support.stores.postgres_server import PostgresServer
 
 SETTINGS = {"shared_buffers": "1GB", "max_wal_size": "8GB", "maintenance_work_mem": "1GB"}
@@ -97,7 +97,7 @@ def main() -> None:
     options = parser.parse_args()
     shared_process(LONG_RUN)
     sizes = Sizes(cycles=40, moves=20_000, per_second=500, seconds=20, rest_s=5)
-    print(_machine(options.rows), flush=True)
+    print(f"--rows {options.rows}, {machine_words()}", flush=True)
     with (
         TemporaryDirectory(prefix="scale-", dir=options.folder) as name,
         PostgresServer(fsync=True, settings=SETTINGS) as server,

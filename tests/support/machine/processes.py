@@ -1,5 +1,7 @@
 """Processes of tests: start one or leave nothing of it behind, and wait for its end."""
 
+import os
+import platform
 import subprocess
 from collections.abc import Sequence
 from typing import Any, Protocol, Self, TypeVar
@@ -64,3 +66,14 @@ def kill_tether(tether: "subprocess.Popen[Any]") -> None:
     tether.wait()
     if tether.stdin is not None:
         tether.stdin.close()
+
+
+def machine_words() -> str:
+    """Return what a measurement depends on: the commit, the machine, Python, the load now."""
+    said = run_program(["git", "describe", "--always", "--dirty"])
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return (
+        f"commit {said.stdout.strip() or 'unknown'}, {os.cpu_count()} processors, "
+        f"{memory:.0f} GiB, {platform.system()} {platform.machine()}, "
+        f"Python {platform.python_version()}, load {os.getloadavg()[0]:.1f}"
+    )
