@@ -78,15 +78,17 @@ def keep_incident(store: SqliteStore) -> None:
         Observation(destination=destination, at_ms=now_ms, depth=12) for destination, _ in CAUSES
     ]
     store.add_observations(looks)
-    store.add_note(
-        GroupNote(
-            destination=CAUSES[0][0],
-            cause_group=rows[2].cause_group,
-            at_ms=now_ms - 5 * MINUTE_MS,
-            author="console:ann",
-            text="The card gateway is down (OPS-1207). Retry when it is back.",
-            owner="ann",
-        )
+    store.add_note(_note(CAUSES[0][0], rows[2].cause_group, now_ms))
+
+
+def _note(destination: str, cause_group: str, now_ms: int) -> GroupNote:
+    return GroupNote(
+        destination=destination,
+        cause_group=cause_group,
+        at_ms=now_ms - 5 * MINUTE_MS,
+        author="console:ann",
+        text="The card gateway is down (OPS-1207). Retry when it is back.",
+        owner="ann",
     )
 
 
@@ -168,16 +170,7 @@ def keep_night(store: SqliteStore) -> None:
             reason="OPS-1207",
         )
         begin(store, wish, now_ms - ago * MINUTE_MS)
-    store.add_note(
-        GroupNote(
-            destination=NIGHT[0][0],
-            cause_group=rows[0].cause_group,
-            at_ms=now_ms - 5 * MINUTE_MS,
-            author="console:ann",
-            text="The card gateway is down (OPS-1207). Retry when it is back.",
-            owner="ann",
-        )
-    )
+    store.add_note(_note(NIGHT[0][0], rows[0].cause_group, now_ms))
 
 
 def sick_status() -> SidecarStatus:
