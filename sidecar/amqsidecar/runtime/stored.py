@@ -346,7 +346,8 @@ class _StoredWork:
             )
 
     def queues_besides(self) -> Sequence[IntakeQueue]:
-        own = (IntakeQueue(one.queue) for one in self._mode.own_queues)
+        # Why an origin: Classic over AMQP reads no queue without.
+        own = (IntakeQueue(one.queue, origin=one.queue) for one in self._mode.own_queues)
         return [*self._recalling.queues(), *own]
 
     def meet(self, queues: Sequence[Destination]) -> None:
