@@ -14,7 +14,7 @@ that can't receive the token doesn't own the instance.
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -141,6 +141,10 @@ class CommitsInBackground(Protocol):
         or leaves it to `close`. If the commit fails, the caller abandons what was begun.
         """
         ...
+
+
+REACH_BYTES: Final = 128 * 1024 * 1024
+"""Bytes of other messages before a chosen one, with which Classic's links still take it alone."""
 
 
 class TakesChosen(Protocol):

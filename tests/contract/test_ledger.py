@@ -1402,19 +1402,24 @@ def test_what_lies_in_a_queue_that_is_not_read_is_counted_as_what_went_there(
     finish(store, send(store, 1))
     [row] = store.list_rows(ALL, 10)
     lying = msgspec.structs.replace(
-        went, id=2, state=RowState.EXHAUSTED, redelivery_id="in-place:ID:2", message=b""
+        went, id=2, state=RowState.EXHAUSTED, redelivery_id="in-place:ID:2"
     )
     with store.adding_lying() as add:
         add([lying], [took(lying)])
     found = store.list_rows(RowFilter(ids=(2,)), 10)
-    same = {"id": 1, "redelivery_id": row.redelivery_id, "size_bytes": row.size_bytes}
+    same = {"id": 1, "redelivery_id": row.redelivery_id}
     assert [msgspec.structs.replace(one, **same) for one in found] == [row]
     assert [one.count for one in store.exhausted_tallies()] == [2]
     assert [(one.state, one.count) for one in store.group_tallies()] == [(RowState.EXHAUSTED, 2)]
     assert store.message(2) is None
-    assert [one.id for one in store.lying(["in-place:ID:2"])] == [2]
+    large = msgspec.structs.replace(lying, id=3, message=bytes(3 << 20))
+    with store.adding_lying() as add:
+        add([large], [])
+    [found_large] = store.list_rows(RowFilter(ids=(3,)), 10)
+    assert (found_large.size_bytes, store.message(3)) == (3 << 20, None)
+    assert [one.id for one in store.lying(["in-place:ID:2"])] == [2, 3]
     assert len(store.history("in-place:ID:2")) == 1
-    assert store.change(RowFilter(ids=(2,)), row_changes.miss(5, "queue://DLQ")) == 1
+    assert store.change(RowFilter(ids=(2, 3)), row_changes.miss(5, "queue://DLQ")) == 2
     assert [one.count for one in store.exhausted_tallies()] == [1]
 
 

@@ -68,7 +68,7 @@ def in_place_row(judge: Judge, delivery: Delivery, row_id: int, now_ms: int) -> 
         message_id=received.message_id,
         received_at_ms=now_ms,
         encoding=delivery.encoding,
-        message=b"",
+        message=delivery.message,
         final_queue=queue,
     )
     event = Exhausted(

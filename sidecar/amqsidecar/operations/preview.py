@@ -15,6 +15,7 @@ from amqsidecar.model.failure import EXPIRED
 from amqsidecar.model.operation import SENDS, Action, OperationState, Selection
 from amqsidecar.model.schedule import Recall, RowFilter, RowState, RowView, Tally
 from amqsidecar.operations.act import effect_of
+from amqsidecar.operations.reach import reach_notes
 from amqsidecar.operations.select import is_tallied, narrow, selector
 from amqsidecar.operations.words import many
 from amqsidecar.schedule import Schedule
@@ -127,7 +128,7 @@ def preview(
         parts = _tallied(schedule, selection.rows)
         if sum(parts.values()) > ROWS_MAX:
             found = _by_tallies(schedule, action, selection.rows, parts, since, suffix)
-            return _with_gate(found, gate, target)
+            return _with_gate(_with_reach(schedule, found, selection), gate, target)
     look = _Look(action, schedule, selector(selection), suffix)
     pages = 0
     while pages < PAGES_MAX and look.has_room:
@@ -154,7 +155,17 @@ def preview(
         since=since,
         next_after=after,
     )
-    return _with_gate(found, gate, target)
+    return _with_gate(_with_reach(schedule, found, selection), gate, target)
+
+
+def _with_reach(schedule: Schedule, found: Preview, selection: Selection) -> Preview:
+    """Return a preview that offers the messages which can be taken alone."""
+    takes = found.action in {*SENDS, Action.DISCARD, Action.TAKE_BACK}
+    if not takes or not found.count or selection.looks_into_messages:
+        return found
+    act = effect_of(found.action)
+    notes = [*found.notes, *reach_notes(schedule, selection.rows, act)]
+    return msgspec.structs.replace(found, notes=notes)
 
 
 def _with_gate(found: Preview, gate: OpenGate | None, target: str | None) -> Preview:

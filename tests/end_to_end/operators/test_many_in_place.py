@@ -184,6 +184,33 @@ def test_many_of_a_stock_classic_are_seen_and_none_changes(tmp_path: Path, uniqu
         assert seen == sent
 
 
+def test_the_prefix_that_a_classic_gives_out_alone_is_offered(tmp_path: Path, unique: str) -> None:
+    """Messages of a MiB lie between the chosen ones; the queue is not read whole for the offer."""
+    mebibyte, between = 1 << 20, 140
+    with ClassicBroker() as broker:
+        peer = JmsPeer.of(broker, "openwire")
+        for name, count, size in (("a", 3, 10), ("b", between, mebibyte), ("c", 2, 10)):
+            peer.fill("ActiveMQ.DLQ", count, size=size, batch=10, test_id=name)
+
+        sets = ["redelivery.mode=manual", "intake.queues=[ActiveMQ.DLQ]"]
+        with SidecarProcess(tmp_path, broker.openwire_url, sets=sets) as sidecar:
+            sidecar.start()
+            wait_for_rows(sidecar, between + 5)
+            rows = sidecar.json_command("list", "--limit", "999")["rows"]
+            chosen = [str(one["id"]) for one in rows if one["size_bytes"] < mebibyte]
+            redirect = ["redirect", *chosen, "--to", unique]
+            notes = " ".join(sidecar.json_command(*redirect, "--dry-run")["notes"])
+            assert "at most the oldest 3 messages (--limit 3)" in notes
+            offered = sidecar.json_command(*redirect, "--limit", "3", "--dry-run")
+            assert "(--limit" not in " ".join(offered["notes"])
+            sidecar.run_command(*redirect, "--limit", "3")
+            taken = peer.consume(unique, count=3)
+            wait_for_rows(sidecar, between + 2)
+            assert sidecar.stop() == 0
+            assert "final_queue_read_whole" not in sidecar.log()
+        assert sorted(str(one.test_id) for one in taken) == ["a0", "a1", "a2"]
+
+
 def test_killed_while_few_of_many_are_taken_nothing_else_leaves_its_place(many: Many) -> None:
     """A few of many are chosen, and the sidecar dies again and again at each place of a cycle."""
     many.kill(LYING)

@@ -212,6 +212,7 @@ def test_large_messages_are_browsed_a_few_at_once(store: SqliteStore) -> None:
     world.link.lying, world.link.size_bytes = ids(10), 3 << 20
     world.go_on(2)
     assert world.rows() == world.link.lying
+    assert {one.size_bytes for one in store.list_rows(RowFilter(), 99)} == {3 << 20}
 
 
 def test_what_left_the_queue_during_a_look_gets_no_second_row(world: World) -> None:

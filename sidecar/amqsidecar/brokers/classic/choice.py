@@ -7,19 +7,17 @@ at their place when the consumer is closed (measured on 5.18.3 and 6.3.1). After
 there too, but count as delivered once until the broker restarts, as with every consumer. So
 they do at each end of a STOMP consumer.
 
-Messages in hand take memory of the broker, so that a choice has a reach: ours, or less where the
-broker has little memory for the queue (`memoryLimit`), which it does not tell.
+Messages in hand take memory of the broker, which blocks producers where it is full. So a choice has
+a reach: ours, or less where the broker has little memory for the queue (`memoryLimit`), which it
+does not tell.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
 
-from amqsidecar.broker import IntakeQueue
+from amqsidecar.broker import REACH_BYTES, IntakeQueue
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.outcome import Counters
-
-REACH_BYTES: Final = 128 * 1024 * 1024
-"""Bytes of messages that pass; Classic blocks producers where its memory is full."""
 
 _LOOKS_AT_REST: Final = 3
 

@@ -90,10 +90,11 @@ def add_rows(database: SqliteDatabase, taken: Sequence[TakenRow]) -> list[TallyD
             )
         ],
     )
-    for row in taken:
+    kept = [row for row in taken if not row.is_in_final_queue]
+    for row in kept:
         if len(row.message) >= LARGE_BYTES:
             database.add_large_message(row.id, pack_message(row.message))
-    small = (row for row in taken if len(row.message) < LARGE_BYTES and not row.is_in_final_queue)
+    small = (row for row in kept if len(row.message) < LARGE_BYTES)
     database.query_each("add_message", ((row.id, pack_message(row.message)) for row in small))
     uses = Counter[int]()
     for kind, count in counts.items():
