@@ -18,7 +18,6 @@ from amqsidecar.model.schedule import WholeNumber
 from amqsidecar.operations.failures.groups import Trend
 from amqsidecar.operations.preview import Preview
 
-_PLACES_MAX: Final = 200
 _SELDOM_S: Final = 60.0
 _STATES: Final = ("unreachable", "refuses", "stale", "no answer yet", "needs a person", "well")
 
@@ -201,9 +200,8 @@ class Desk:
                 )
             return PlacePreview(place, said, approval)
 
-        places = groups.found[0].places[:_PLACES_MAX] if groups.found else []
-        found = await asyncio.gather(*map(look, places))
-        return Gathered([*found], groups.missing)
+        places = groups.found[0].places if groups.found else []
+        return Gathered([*await asyncio.gather(*map(look, places))], groups.missing)
 
     async def begin(
         self,
@@ -232,7 +230,7 @@ class Desk:
             }
             return await self._gatherer.one(person, one.sidecar, "/operations", Operation, wish)
 
-        return [*await asyncio.gather(*map(ask, approvals[:_PLACES_MAX]))]
+        return [*await asyncio.gather(*map(ask, approvals))]
 
     async def _counted(
         self, person: Person, path: str, kind: type[AnswerT]

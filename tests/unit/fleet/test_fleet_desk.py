@@ -12,6 +12,7 @@ from amqsidecar.fleet.desk import Desk, find_twins
 from amqsidecar.fleet.gather import PER_SIDECAR, Gatherer, Person, Said
 from amqsidecar.fleet.sources import FleetMember, FleetSources
 from amqsidecar.fleet.watch import MemberState, Watch
+from amqsidecar.model.operation import Action
 from amqsidecar.web_client import Client, RawAnswer, Unreachable
 
 ANNA: Final = Person("anna", {"X-User": "anna"})
@@ -125,5 +126,16 @@ def test_groups_of_one_cause_are_one_and_credentials_go_with_each_question() -> 
         assert [place.sidecar.name for place in group.places] == ["one", "one", "two"]
         assert found.missing == {}
         assert all(headers == ANNA.headers for _, headers in client.asked)
+
+    asyncio.run(look())
+
+
+def test_a_preview_leaves_no_place_of_a_cause_out() -> None:
+    async def look() -> None:
+        groups = [SaidGroup(n, f"queue://q.{n}", "timeout", exhausted=1) for n in range(300)]
+        client = Answers({"one/api/v1/groups": groups, "one/api/v1/preview": None})
+        client.answers["one/api/v1/status"] = {}
+        found = await Desk(gatherer(client, "one")).preview(ANNA, Action.RETRY, "timeout")
+        assert len(found.found) == len(groups)
 
     asyncio.run(look())
