@@ -185,7 +185,7 @@ def test_many_of_a_stock_classic_are_seen_and_none_changes(tmp_path: Path, uniqu
 
 
 def test_the_prefix_that_a_classic_gives_out_alone_is_offered(tmp_path: Path, unique: str) -> None:
-    """Messages of a MiB lie between the chosen ones; the queue is not read whole for the offer."""
+    """Messages of a MiB lie between the chosen ones; those keep their place with the offer."""
     mebibyte, between = 1 << 20, 140
     with ClassicBroker() as broker:
         peer = JmsPeer.of(broker, "openwire")
@@ -209,6 +209,14 @@ def test_the_prefix_that_a_classic_gives_out_alone_is_offered(tmp_path: Path, un
             assert sidecar.stop() == 0
             assert "final_queue_read_whole" not in sidecar.log()
         assert sorted(str(one.test_id) for one in taken) == ["a0", "a1", "a2"]
+        # Why no consumer: the peer has no memory for all of them.
+        (tmp_path / "second").mkdir()
+        with SidecarProcess(tmp_path / "second", broker.openwire_url, sets=sets) as sidecar:
+            sidecar.start()
+            wait_for_rows(sidecar, between + 2)
+            left = sidecar.json_command("list", "--limit", "999")["rows"]
+        places = [[one["message_id"] for one in found] for found in (rows, left)]
+        assert places[1] == places[0][3:]
 
 
 def test_killed_while_few_of_many_are_taken_nothing_else_leaves_its_place(many: Many) -> None:
