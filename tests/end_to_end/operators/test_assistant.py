@@ -56,7 +56,7 @@ def night(artemis: ArtemisBroker, tmp_path: Path, unique: str) -> Iterator[Night
     place = f"e2e.late.{unique}"
     queue, pay = f"{place}.orders.a", f"{place}.pay.a"
     harness = AmqpArtemisHarness(artemis, place)
-    harness.set_address(f"{place}.#", deadLetterAddress=f"{place}.DLQ", maxDeliveryAttempts=1)
+    harness.kill_at_first_failure(place)
     peer = JmsPeer.of(artemis, "qpid")
     for count, failures, why in ((BROKEN, 1_000, TIMEOUT), (FIXED, 0, MISSING)):
         properties = {"why": why, "failures": failures, "note": HOSTILE}
@@ -192,8 +192,7 @@ def test_a_team_sees_only_its_own(night: Night, tmp_path: Path) -> None:
 def test_the_brokers_own_retry_kills_all_again(night: Night, unique: str) -> None:
     """What the table of the page compares: the same dead letters, and a consumer still broken."""
     place = f"e2e.late.{unique}.theirs"
-    queue, dead = f"{place}.a", f"{place}.DLQ"
-    night.harness.set_address(f"{place}.#", deadLetterAddress=dead, maxDeliveryAttempts=1)
+    queue, dead = f"{place}.a", night.harness.kill_at_first_failure(place)
     # Why: the broker drops dead letters for an address without a queue.
     lasting = {"name": dead, "address": dead, "routing-type": "ANYCAST", "auto-delete": False}
     assert night.harness.ask("broker", "createQueue", json.dumps(lasting)).is_ok

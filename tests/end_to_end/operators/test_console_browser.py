@@ -49,7 +49,7 @@ def site(artemis: ArtemisBroker, tmp_path_factory: pytest.TempPathFactory) -> It
     site = Site(artemis, queues)
     for queue in queues:
         harness = AmqpArtemisHarness(artemis, queue)
-        harness.set_address(f"{queue}.#", deadLetterAddress=f"{queue}.DLQ", maxDeliveryAttempts=1)
+        harness.kill_at_first_failure(queue)
         harness.close()
     for queue in queues[:2]:
         site.peer.fill(queue, MESSAGES, size=10, properties={"failures": 0})

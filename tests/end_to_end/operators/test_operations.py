@@ -82,7 +82,7 @@ class Site:
 def site(artemis: ArtemisBroker, tmp_path: Path, unique: str) -> Iterator[Site]:
     queue = f"e2e.late.{unique}"
     harness = AmqpArtemisHarness(artemis, queue)
-    harness.set_address(f"{queue}.#", deadLetterAddress=f"{queue}.DLQ", maxDeliveryAttempts=1)
+    harness.kill_at_first_failure(queue)
     harness.close()
     with SidecarProcess(
         tmp_path,

@@ -79,9 +79,7 @@ class Teams:
 def teams(artemis: ArtemisBroker, tmp_path: Path, unique: str) -> Iterator[Teams]:
     found = Teams(tmp_path, unique, artemis)
     harness = AmqpArtemisHarness(artemis, f"e2e.late.{unique}")
-    harness.set_address(
-        f"e2e.late.{unique}.#", deadLetterAddress=f"e2e.late.{unique}.DLQ", maxDeliveryAttempts=1
-    )
+    harness.kill_at_first_failure(f"e2e.late.{unique}")
     harness.close()
     for queue in found.queues.values():
         found.peer.produce(queue, "Text", count=COUNT)

@@ -71,8 +71,7 @@ class Site:
             ],
         )
         harness = AmqpArtemisHarness(broker, self.prefix)
-        dead = f"{self.prefix}.DLQ"
-        harness.set_address(f"{self.prefix}.#", deadLetterAddress=dead, maxDeliveryAttempts=1)
+        harness.kill_at_first_failure(self.prefix)
         harness.close()
 
     def wait_for_outbox(self) -> None:

@@ -310,7 +310,7 @@ def test_a_core_stream_with_a_byte_array_stops_nothing(
     peer = JmsPeer.of(artemis, "core")
     queue = f"e2e.back.{unique}"
     harness = AmqpArtemisHarness(artemis, queue)
-    harness.set_address(f"{queue}.#", deadLetterAddress=f"{queue}.DLQ", maxDeliveryAttempts=1)
+    harness.kill_at_first_failure(queue)
     harness.close()
     peer.produce(queue, "Stream", test_id=f"{unique}-stream")
     peer.fail(queue, messages=1, deliveries=1)

@@ -194,7 +194,7 @@ def test_artemis_missing_rights_cost_one_queue_and_the_notifications(
 ) -> None:
     """The refused queue is reported once and counted; what is new is found at the next look."""
     harness = artemis_harness
-    harness.set_address("secret.#", deadLetterAddress="secret.DLQ", maxDeliveryAttempts=1)
+    harness.kill_at_first_failure("secret")
     harness.management.create_queue("secret.DLQ", "secret.DLQ", is_anycast=True)
     harness.put_dead_letters("secret.orders", 3)
     with on_artemis("intake.backlog=process", user="limited").start() as sidecar:

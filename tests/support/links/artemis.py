@@ -59,6 +59,14 @@ class ArtemisHarness(LinkHarness):
         answer = self.ask("broker", "addAddressSettings", match, json.dumps(settings))
         assert answer.is_ok, answer
 
+    def kill_at_first_failure(self, place: str) -> str:
+        """Limit the messages of a place to one delivery; return their dead-letter queue."""
+        dead = f"{place}.DLQ"
+        self.set_address(f"{place}.#", deadLetterAddress=dead, maxDeliveryAttempts=1)
+        # Why: where a sidecar is killed, each dead letter in its hand was delivered once.
+        self.set_address(dead, maxDeliveryAttempts=-1)
+        return dead
+
     def ask(self, resource: str, operation: str, *arguments: object) -> ManagementAnswer:
         """Ask the broker's management."""
         return self.management.ask(ManagementQuestion(resource, operation, arguments))
