@@ -67,8 +67,8 @@ def act_of(operation: Operation, now_ms: int, suffix: str) -> row_changes.RowCha
 
 
 def effect_of(action: Action, suffix: str = "") -> row_changes.RowChange:
-    """Return the change of a row by an action of nobody: whether a row is changed, and to what."""
-    nobody = Operation(
+    """Return the change of a row by an action, for previews: its events name no actor."""
+    unnamed = Operation(
         id=0,
         action=action,
         selection=Selection(),
@@ -78,7 +78,7 @@ def effect_of(action: Action, suffix: str = "") -> row_changes.RowChange:
         until_id=0,
         target="queue://x",
     )
-    return act_of(nobody, 0, suffix)
+    return act_of(unnamed, 0, suffix)
 
 
 def check_direct(action: Action) -> None:

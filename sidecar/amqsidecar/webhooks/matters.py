@@ -27,7 +27,7 @@ LOOK_S: Final = 2.0
 IDLE_S: Final = 20.0
 """Between looks where nothing happened."""
 SHARE: Final = 100
-"""A look is followed by a pause of at least so many times its duration."""
+"""The shortest pause after a look, as a multiple of the look's duration."""
 
 _OPERATIONS: Final = 50
 _DESTINATIONS: Final = 500

@@ -1,4 +1,4 @@
-"""What of a selection in a queue of Classic can be taken alone is offered before."""
+"""The preview offers the messages of a Classic queue that can be taken while others stay."""
 
 from collections.abc import Iterator
 from pathlib import Path
