@@ -13,14 +13,12 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from amqsidecar.model.event import AnyEvent, OutcomeProved
-from amqsidecar.model.failure import BUCKET_MS, CountKind, FailureCount
-from amqsidecar.model.group_note import GroupNote
-from amqsidecar.model.marker import Marker
+from amqsidecar.model.failure import BUCKET_MS, CountKind, FailureCount, GroupNote
+from amqsidecar.model.marker import Marker, ServiceMark
 from amqsidecar.model.operation import Member, Operation, OutcomeKind
 from amqsidecar.model.outcome import Observation
 from amqsidecar.model.row_changes import RowChange
 from amqsidecar.model.schedule import RowFilter, RowView
-from amqsidecar.model.service_mark import ServiceMark
 from amqsidecar.model.signal import EndedWait, Signal
 
 

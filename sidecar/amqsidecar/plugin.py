@@ -10,6 +10,8 @@ the broker's policies: they decide nothing, they delay due redeliveries.
 from collections.abc import Callable, Mapping
 from typing import Generic, Protocol, runtime_checkable
 
+import msgspec
+
 from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.model.cause import cause_classes, cause_group
 from amqsidecar.model.dead_letter import DeadLetter, Facts
@@ -24,9 +26,7 @@ from amqsidecar.model.decision import (
     WrittenLine,
 )
 from amqsidecar.model.destination import Destination, DestinationKind, parse_destination
-from amqsidecar.model.gate import DueMessage, Wait
-from amqsidecar.model.message import MessageEdit, PropertyEdit, describe_edit
-from amqsidecar.model.property_locks import lock_of
+from amqsidecar.model.message import MessageEdit, PropertyEdit, describe_edit, lock_of
 from amqsidecar.model.schedule import GroupPlace, RowState
 from amqsidecar.model.signal import DEFAULT_WAIT_MS, WAIT_MAX_MS
 from amqsidecar.policy.classic_rules import (
@@ -98,6 +98,42 @@ class Plugin(Protocol):
             ConfigError: with every problem found.
         """
         ...
+
+
+class DueMessage(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """A redelivery whose time has come.
+
+    Attributes:
+        destination: where it would be sent now.
+        due_at_ms: since when; after a wait of a gate exactly the time that the gate named.
+        redelivery_count: the count that it will carry.
+        passes_gates: a person retried it: the gates are notified, not asked.
+        redelivery_id: its id over all its deaths.
+        group: its message group, where a gate looks at groups; None = none.
+        place: where it stands in its group; None = it has none, or `passes_gates`.
+    """
+
+    destination: Destination
+    due_at_ms: int
+    redelivery_count: int
+    passes_gates: bool = False
+    redelivery_id: str = ""
+    group: str | None = None
+    place: GroupPlace | None = None
+
+
+class Wait(msgspec.Struct, frozen=True, gc=False):
+    """A due message does not go now.
+
+    Attributes:
+        until_ms: when to ask again.
+        reason: for the operator, who sees it beside the message.
+        is_news: the destination was open until now; this is logged.
+    """
+
+    until_ms: int
+    reason: str
+    is_news: bool = False
 
 
 class Gate(Protocol):

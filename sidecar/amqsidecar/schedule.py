@@ -10,8 +10,7 @@ from typing import Protocol
 
 from amqsidecar.journal import Outbox
 from amqsidecar.ledger import Ledger
-from amqsidecar.model.failure import FailureGroup, GroupTally
-from amqsidecar.model.group_note import GroupNote
+from amqsidecar.model.failure import FailureGroup, GroupNote, GroupTally
 from amqsidecar.model.operation import Operation
 from amqsidecar.model.outcome import Observation
 from amqsidecar.model.schedule import ExhaustedTally, GateTally, RowFilter

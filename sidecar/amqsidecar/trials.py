@@ -8,7 +8,7 @@ import msgspec
 from amqsidecar.broker import Delivery, IntakeQueue, Link, LookSession, TakeSession
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.left_behind import LeftBehind
-from amqsidecar.model.resend_effect import SideEffect
+from amqsidecar.model.send_terms import SideEffect
 
 
 class TellsRoles(Protocol):

@@ -26,15 +26,16 @@ from amqsidecar.model.event import (
 )
 from amqsidecar.model.failure import (
     BUCKET_MS,
+    LATEST_KEPT,
     MORE,
     CountKey,
     CountKind,
     FailureGroup,
+    GroupNote,
     GroupTally,
     failure_cause,
 )
-from amqsidecar.model.group_note import LATEST_KEPT, GroupNote
-from amqsidecar.model.marker import Marker
+from amqsidecar.model.marker import MARKS_KEPT, Marker, ServiceMark, ServiceMarkKind
 from amqsidecar.model.operation import (
     Action,
     Member,
@@ -45,7 +46,6 @@ from amqsidecar.model.operation import (
 )
 from amqsidecar.model.outcome import Observation
 from amqsidecar.model.schedule import DueRow, Recall, RowFilter, RowState, RowView, TakenRow
-from amqsidecar.model.service_mark import MARKS_KEPT, ServiceMark, ServiceMarkKind
 from amqsidecar.operations.operate import undoable
 from amqsidecar.schedule import Schedule
 from amqsidecar.store import Store

@@ -19,13 +19,11 @@ from amqsidecar.ledger import MemberUpdate
 from amqsidecar.model import row_changes
 from amqsidecar.model.cause_note import WaitFor
 from amqsidecar.model.event import Edited
-from amqsidecar.model.failure import CountKind, failure_cause
-from amqsidecar.model.group_note import GroupNote
-from amqsidecar.model.marker import Marker
+from amqsidecar.model.failure import CountKind, GroupNote, failure_cause
+from amqsidecar.model.marker import Marker, ServiceMark, ServiceMarkKind
 from amqsidecar.model.operation import Action, Operation, Selection
 from amqsidecar.model.outcome import Observation
 from amqsidecar.model.schedule import RowFilter, RowState, TakenRow
-from amqsidecar.model.service_mark import ServiceMark, ServiceMarkKind
 from amqsidecar.model.signal import Signal
 from amqsidecar.stores.moving import MovedStore
 from amqsidecar.stores.postgres.moving import postgres_move

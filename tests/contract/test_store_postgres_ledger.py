@@ -16,9 +16,9 @@ from amqsidecar.ledger import RowOrder
 from amqsidecar.model import row_changes
 from amqsidecar.model.event import AnyEvent, Cancelled
 from amqsidecar.model.failure import MORE, CountKind
+from amqsidecar.model.marker import ServiceMark, ServiceMarkKind
 from amqsidecar.model.operation import Action, Operation, OperationState, Selection
 from amqsidecar.model.schedule import DueRow, RowFilter, RowState, TakenRow
-from amqsidecar.model.service_mark import ServiceMark, ServiceMarkKind
 from amqsidecar.stores.postgres import counts as postgres_counts
 from amqsidecar.stores.postgres import operations as postgres_operations
 from amqsidecar.stores.postgres import pages as postgres_pages

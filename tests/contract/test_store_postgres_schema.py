@@ -11,8 +11,8 @@ import pytest
 
 from amqsidecar.errors import SchemaMismatch, StoreUnavailable
 from amqsidecar.model import row_changes
+from amqsidecar.model.marker import ServiceMark, ServiceMarkKind
 from amqsidecar.model.schedule import RowFilter
-from amqsidecar.model.service_mark import ServiceMark, ServiceMarkKind
 from amqsidecar.stores.postgres import database as postgres_database
 from amqsidecar.stores.postgres.schema import MIGRATIONS
 from amqsidecar.stores.postgres.store import PostgresStore

@@ -14,8 +14,8 @@ from amqsidecar.http.seen_schedule import seen_schedule
 from amqsidecar.model import row_changes
 from amqsidecar.model.cause import group_number
 from amqsidecar.model.event import AnyEvent, Received, Resent, Returned
+from amqsidecar.model.failure import GroupNote
 from amqsidecar.model.foreign_token import ForeignToken
-from amqsidecar.model.group_note import GroupNote
 from amqsidecar.model.operation import Action, Operation, OperationState, Selection
 from amqsidecar.model.schedule import RowFilter, RowState, Tally
 from amqsidecar.operations.markers import set_marker

@@ -27,10 +27,9 @@ from amqsidecar.model.event import (
     Parked,
     Scheduled,
 )
-from amqsidecar.model.gate import DueMessage, Wait
-from amqsidecar.model.resend_effect import ResendEffect, SideEffect
 from amqsidecar.model.schedule import RowFilter, RowState
-from amqsidecar.model.send_terms import SendTerms
+from amqsidecar.model.send_terms import ResendEffect, SendTerms, SideEffect
+from amqsidecar.plugin import DueMessage, Wait
 from amqsidecar.store import ENOUGH_ROOM, Room
 from simulation.rules import DLQ, CountingRules
 from simulation.world import World

@@ -11,8 +11,8 @@ import pytest
 
 import amqsidecar_windows
 from amqsidecar.engine.gates import Gates
-from amqsidecar.model.gate import DueMessage, Wait
 from amqsidecar.model.schedule import DueRow, GroupPlace, RowState
+from amqsidecar.plugin import DueMessage, Wait
 from amqsidecar_breaker import Circuit
 from amqsidecar_order import OrderGate
 from amqsidecar_pace import PaceGate

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from amqsidecar.model.destination import Destination, queue
-from amqsidecar.model.gate import DueMessage
-from amqsidecar.plugin import Gate, GatePlugin, RuleSource
+from amqsidecar.plugin import DueMessage, Gate, GatePlugin, RuleSource
 
 SOURCE = RuleSource("sidecar.yaml", 7)
 

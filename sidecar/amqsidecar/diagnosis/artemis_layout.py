@@ -11,8 +11,8 @@ from amqsidecar.broker import IntakeQueue
 from amqsidecar.diagnosis.finding import Check, Finding, Severity, new_finding
 from amqsidecar.diagnosis.permissions import TOKEN_PREFIX, is_reply_queue, quoted
 from amqsidecar.model.destination import queue
-from amqsidecar.model.life import is_of_listener
-from amqsidecar.model.resend_effect import ResendEffect, SideEffect
+from amqsidecar.model.provenance import is_of_listener
+from amqsidecar.model.send_terms import ResendEffect, SideEffect
 from amqsidecar.model.sidecar_names import INTERCEPTED
 from amqsidecar.policy.address_settings import compile_address_settings
 from amqsidecar.policy.artemis_rules import ArtemisRules

@@ -11,7 +11,7 @@ from amqsidecar.engine.judging.resend_copies import (
     mirror_problem,
 )
 from amqsidecar.model.destination import Destination, queue
-from amqsidecar.model.resend_effect import ResendEffect
+from amqsidecar.model.send_terms import ResendEffect
 from amqsidecar.policy.classic_rules import (
     ClassicRules,
     DeadLetterStrategy,

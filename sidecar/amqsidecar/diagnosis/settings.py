@@ -8,7 +8,7 @@ from amqsidecar.diagnosis.schedule import ScheduleFacts
 from amqsidecar.engine.judging.dead_letter_names import DeadLetterNames
 from amqsidecar.engine.manual import Manual
 from amqsidecar.model.left_behind import Loss
-from amqsidecar.model.resend_effect import ResendEffect
+from amqsidecar.model.send_terms import ResendEffect
 from amqsidecar.plugin import Decider
 from amqsidecar.policy.artemis_rules import ArtemisRules
 from amqsidecar.policy.classic_rules import ClassicRules

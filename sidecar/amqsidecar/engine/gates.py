@@ -6,9 +6,8 @@ from typing import Final
 from amqsidecar.engine.judging.judge import LATEST_DUE_MS
 from amqsidecar.model.destination import Destination, parse_destination
 from amqsidecar.model.event import AnyEvent, DestinationBlocked, Resent, Returned
-from amqsidecar.model.gate import DueMessage, Wait
 from amqsidecar.model.schedule import DueRow, GroupPlace
-from amqsidecar.plugin import Gate, GroupGate
+from amqsidecar.plugin import DueMessage, Gate, GroupGate, Wait
 from amqsidecar.store import StoreTransaction
 
 FAULT_WAIT_MS = 60_000

@@ -9,9 +9,8 @@ import msgspec
 from amqsidecar.broker import BrokerKind, Delivery, IntakeQueue, LookSession
 from amqsidecar.engine.judging.dead_letter_names import DeadLetterNames
 from amqsidecar.errors import QueueRefused
-from amqsidecar.model.destination import Destination, queue
-from amqsidecar.model.destination_pattern import parse_pattern
-from amqsidecar.model.life import is_of_listener
+from amqsidecar.model.destination import Destination, parse_pattern, queue
+from amqsidecar.model.provenance import is_of_listener
 from amqsidecar.policy.destination_map import DestinationMap, have_overlap
 
 PATTERNS_OPTION: Final = "redelivery.manual"

@@ -15,9 +15,8 @@ from amqsidecar.engine.broker_held_queues import PARKED_QUEUE, WAITING_QUEUE
 from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.errors import UndecodableMessage
 from amqsidecar.model.destination import Destination, parse_destination
-from amqsidecar.model.resend_effect import ResendEffect, SideEffect
 from amqsidecar.model.schedule import DueRow, TakenRow
-from amqsidecar.model.send_terms import ROUTES, SendTerms
+from amqsidecar.model.send_terms import ROUTES, ResendEffect, SendTerms, SideEffect
 from amqsidecar.policy.selector import PropertyOf, parse_selector
 
 ANSWERS_MAX = 10_000

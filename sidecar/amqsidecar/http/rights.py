@@ -7,8 +7,13 @@ from typing import Final
 
 import msgspec
 
-from amqsidecar.model.destination import Destination, parse_destination
-from amqsidecar.model.destination_pattern import covers, overlap, parse_pattern
+from amqsidecar.model.destination import (
+    Destination,
+    covers,
+    overlap,
+    parse_destination,
+    parse_pattern,
+)
 from amqsidecar.model.operation import Action
 from amqsidecar.policy.destination_map import DestinationMap
 

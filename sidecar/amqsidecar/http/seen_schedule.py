@@ -29,9 +29,15 @@ from amqsidecar.model.event import (
     Received,
     Restored,
 )
-from amqsidecar.model.failure import BUCKET_MS, CountKind, FailureCount, FailureGroup, GroupTally
-from amqsidecar.model.group_note import GroupNote
-from amqsidecar.model.marker import Marker
+from amqsidecar.model.failure import (
+    BUCKET_MS,
+    CountKind,
+    FailureCount,
+    FailureGroup,
+    GroupNote,
+    GroupTally,
+)
+from amqsidecar.model.marker import Marker, ServiceMark
 from amqsidecar.model.operation import Member, Operation, OperationState, OutcomeKind
 from amqsidecar.model.outcome import Observation
 from amqsidecar.model.row_changes import RowChange
@@ -46,7 +52,6 @@ from amqsidecar.model.schedule import (
     StoreState,
     Tally,
 )
-from amqsidecar.model.service_mark import ServiceMark
 from amqsidecar.model.signal import Signal
 from amqsidecar.operations.active_rules import ActiveRules, Policies
 from amqsidecar.operations.explain import Explainer

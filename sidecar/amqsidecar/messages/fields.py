@@ -16,8 +16,7 @@ from lxml import etree
 
 from amqsidecar.messages.kept_message import ReadProperties, chosen_properties
 from amqsidecar.messages.view import view_message
-from amqsidecar.model.message import BodyKind, MessageView
-from amqsidecar.model.property_locks import lock_of
+from amqsidecar.model.message import BodyKind, MessageView, lock_of
 
 BODY_BYTES_MAX: Final = 64 * 1024
 """A longer body is not opened: its fields have no values."""

@@ -19,8 +19,7 @@ from amqsidecar.formats.interception_seal import (
 )
 from amqsidecar.messages.kept_message import chosen_properties
 from amqsidecar.messages.trees.core import text_of_body
-from amqsidecar.model.life import is_of_listener
-from amqsidecar.model.provenance import Provenance
+from amqsidecar.model.provenance import Provenance, is_of_listener
 from amqsidecar.model.sidecar_names import INTERCEPTED, PROPERTY_SEAL
 
 _TEXT_MAX: Final = 1 << 17

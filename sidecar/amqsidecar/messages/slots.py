@@ -11,11 +11,11 @@ from typing import Final, NamedTuple
 from amqsidecar.errors import EditRefused
 from amqsidecar.model.message import (
     FIELDS_MAX,
+    UNREADABLE,
     VALUE_CHARACTERS_MAX,
     TypedValue,
     ValueType,
 )
-from amqsidecar.model.property_locks import UNREADABLE
 
 Plain = bool | int | float | str
 Lock = Callable[[str], str | None]

@@ -8,8 +8,14 @@ from typing import ClassVar
 
 from amqsidecar.errors import UndecodableMessage
 from amqsidecar.messages.slots import Plain, Slot, shown
-from amqsidecar.model.message import EDITABLE_TYPES, FIELDS_MAX, BodyKind, BodyView, ValueType
-from amqsidecar.model.property_locks import lock_of
+from amqsidecar.model.message import (
+    EDITABLE_TYPES,
+    FIELDS_MAX,
+    BodyKind,
+    BodyView,
+    ValueType,
+    lock_of,
+)
 
 STREAM_LOCK = "the values of a StreamMessage can't be changed"
 

@@ -13,8 +13,14 @@ from amqsidecar.messages.trees.amqp import AmqpTree
 from amqsidecar.messages.trees.core import CoreTree
 from amqsidecar.messages.trees.openwire import OpenWireTree
 from amqsidecar.messages.trees.stomp import StompTree
-from amqsidecar.model.message import EDITABLE_TYPES, FIELDS_MAX, BodyKind, BodyView, MessageView
-from amqsidecar.model.property_locks import HEADER
+from amqsidecar.model.message import (
+    EDITABLE_TYPES,
+    FIELDS_MAX,
+    HEADER,
+    BodyKind,
+    BodyView,
+    MessageView,
+)
 
 BODY_BYTES_MAX: Final = 64 * 1024
 """Default maximum bytes of a body in a view."""

@@ -1,8 +1,11 @@
-"""Markers: what happened at a time, such as a deployment, for charts, groups and reports."""
+"""What happened at a time, for charts, groups and reports: markers, and marks of services."""
+
+from enum import StrEnum
+from typing import Final
 
 import msgspec
 
-from amqsidecar.model.destination_pattern import covers
+from amqsidecar.model.destination import covers
 
 
 class Marker(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,3 +25,34 @@ class Marker(msgspec.Struct, frozen=True, kw_only=True):
     def concerns(self, destination: str) -> bool:
         """Whether a destination, canonical text, is among those that it concerns."""
         return covers(self.destination, destination)
+
+
+MARKS_KEPT: Final = 100
+"""Maximum marks kept per instance; the oldest are removed."""
+
+
+class ServiceMarkKind(StrEnum):
+    """A kind of change of a service.
+
+    Attributes:
+        START: it started, and read its rules.
+        OBSERVE: it started with a user that may only look, so it takes and sends nothing.
+        RULES: it read other settings of an address from its broker than before.
+    """
+
+    START = "start"
+    OBSERVE = "observe"
+    RULES = "rules"
+
+
+class ServiceMark(msgspec.Struct, frozen=True, kw_only=True):
+    """One change of a service; stores keep the latest of each instance.
+
+    Attributes:
+        rules_digest: of the rules that it decides by from then on.
+    """
+
+    at_ms: int
+    instance: str
+    kind: ServiceMarkKind
+    rules_digest: str

@@ -1,4 +1,4 @@
-"""The provenance of a dead letter."""
+"""The provenance of a dead letter, and the name of the delivery that died (its life)."""
 
 from hashlib import sha256
 from typing import Final
@@ -7,6 +7,7 @@ import msgspec
 
 from amqsidecar.model.cause import bounded_cause
 from amqsidecar.model.destination import Destination
+from amqsidecar.model.sidecar_names import INTERCEPTED
 
 _MESSAGE_ID_MAX: Final = 1_024
 
@@ -97,3 +98,40 @@ def kept_message_id(text: str | None) -> str | None:
         return text
     digest = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
     return f"{text[: _MESSAGE_ID_MAX - 35]}...{digest}"
+
+
+COPY: Final = "copy:"
+"""Begins the life of a copy that the listener made."""
+
+_DEAD: Final = "dead:"
+_HASH_CHARACTERS: Final = 32
+
+
+def is_of_listener(source: Destination) -> bool:
+    """Return whether a queue is the one of the listener's copies."""
+    return INTERCEPTED in source.name.split("::")
+
+
+def life_of_death(source: Destination, origin: Destination | None, number: str) -> str:
+    """Return the life that ended; "" = not known.
+
+    Args:
+        source: the queue that the dead letter was found in.
+        origin: where it died; None = not known.
+        number: see `Provenance.number`; "" = none.
+    """
+    if not number or origin is None:
+        return ""
+    name = f"{origin}\0{number}".encode(errors="surrogatepass")
+    kind = COPY if is_of_listener(source) else _DEAD
+    return kind + sha256(name).hexdigest()[:_HASH_CHARACTERS]
+
+
+def twin_of(life: str) -> str:
+    """Return the life of the other report of the same delivery."""
+    return (_DEAD if life.startswith(COPY) else COPY) + pair_of(life)
+
+
+def pair_of(life: str) -> str:
+    """Return the common name of both reports of a delivery."""
+    return life.partition(":")[2]

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from amqsidecar.model.failure import MERGED_STEP_MS, MINUTES_KEPT_MS, CountKind, FailureCount
-from amqsidecar.model.service_mark import ServiceMarkKind
+from amqsidecar.model.marker import ServiceMarkKind
 from amqsidecar.operations.confidence import Share, share
 from amqsidecar.operations.failures.former_groups import Place, read_cause_groups, read_deaths
 from amqsidecar.operations.failures.groups import DAY_MS, HOUR_MS

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from typing import Final
 
-from amqsidecar.model.destination_pattern import parse_pattern
-from amqsidecar.model.marker import Marker
-from amqsidecar.model.service_mark import MARKS_KEPT
+from amqsidecar.model.destination import parse_pattern
+from amqsidecar.model.marker import MARKS_KEPT, Marker
 from amqsidecar.operations.act import ActionRefused
 from amqsidecar.operations.words import one_line, span
 from amqsidecar.schedule import Schedule

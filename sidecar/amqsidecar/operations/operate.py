@@ -11,6 +11,7 @@ from amqsidecar.engine.judging.send_rules import fault_of_name
 from amqsidecar.model import operation as course
 from amqsidecar.model import row_changes
 from amqsidecar.model.destination import Destination, parse_destination
+from amqsidecar.model.marker import ServiceMarkKind
 from amqsidecar.model.operation import (
     LEASE_MS,
     SENDS,
@@ -26,7 +27,6 @@ from amqsidecar.model.operation import (
     Stop,
 )
 from amqsidecar.model.schedule import Recall, RowFilter
-from amqsidecar.model.service_mark import ServiceMarkKind
 from amqsidecar.model.signal import DEFAULT_WAIT_MS, WAIT_MAX_MS, signal_name
 from amqsidecar.operations.act import ActionRefused, act_of
 from amqsidecar.operations.follow import follow

@@ -10,7 +10,7 @@ from pyspark.sql import functions as f
 
 from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.model.cause_groups import CauseGroups, own_group
-from amqsidecar.model.group_note import GroupNote
+from amqsidecar.model.failure import GroupNote
 from amqsidecar.pipeline.sources.output_files import read_file
 
 TEXTS_MAX: Final = 10_000

@@ -13,9 +13,9 @@ from amqsidecar.clock import Clock
 from amqsidecar.errors import ConfigError, StoreError
 from amqsidecar.model.cause_groups import CauseGroups
 from amqsidecar.model.failure import MINUTES_KEPT_MS
+from amqsidecar.model.marker import ServiceMark
 from amqsidecar.model.operation import UNDO_MS
 from amqsidecar.model.schedule import ExhaustedTally, RowFilter, RowState
-from amqsidecar.model.service_mark import ServiceMark
 from amqsidecar.operations.failures.former_groups import (
     learn_cause_groups,
     move_former_rows,

@@ -20,9 +20,8 @@ from amqsidecar.engine.judging.judge import Judge
 from amqsidecar.errors import BrokerRefused, DiscoveryRefused
 from amqsidecar.model.destination import Destination, parse_destination
 from amqsidecar.model.left_behind import REFUSED, LeftBehind
-from amqsidecar.model.life import is_of_listener
 from amqsidecar.model.outcome import Counters
-from amqsidecar.model.provenance import lying_id
+from amqsidecar.model.provenance import is_of_listener, lying_id
 from amqsidecar.model.schedule import WANTED, RowFilter, RowState
 from amqsidecar.runtime.final_queues import forget_gone, is_recalling
 from amqsidecar.runtime.intake_keeper import FindIntake

@@ -10,12 +10,10 @@ from typing import Any, Protocol
 import msgspec
 
 from amqsidecar.model.event import Marked
-from amqsidecar.model.failure import CountKey, FailureCount, FailureGroup
-from amqsidecar.model.group_note import LATEST_KEPT, GroupNote
-from amqsidecar.model.marker import Marker
+from amqsidecar.model.failure import LATEST_KEPT, CountKey, FailureCount, FailureGroup, GroupNote
+from amqsidecar.model.marker import MARKS_KEPT, Marker, ServiceMark, ServiceMarkKind
 from amqsidecar.model.operation import Member, Operation, is_working
 from amqsidecar.model.outcome import Observation
-from amqsidecar.model.service_mark import MARKS_KEPT, ServiceMark, ServiceMarkKind
 from amqsidecar.model.signal import EndedWait, Signal
 from amqsidecar.store import StoreTransaction
 from amqsidecar.stores.packing import pack_struct, structs_of

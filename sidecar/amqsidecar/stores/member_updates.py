@@ -1,12 +1,25 @@
-"""Outcomes of members of operations, and of re-sends, for every store."""
+"""Outcomes of members of operations and of re-sends, and rows that they leave to others."""
 
 from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 
 from amqsidecar.ledger import MemberUpdate
-from amqsidecar.model.event import AnyEvent, OutcomeProved, Received, Resent
-from amqsidecar.model.operation import Member, OutcomeKind
+from amqsidecar.model.event import (
+    AnyEvent,
+    Cancelled,
+    Edited,
+    Held,
+    OutcomeProved,
+    Received,
+    Redirected,
+    Released,
+    Resent,
+    Restored,
+    Retried,
+)
+from amqsidecar.model.operation import Action, Member, Operation, OutcomeKind
 
 
 def updated(member: Member, update: MemberUpdate) -> Member | None:
@@ -55,3 +68,32 @@ def new_outcomes(known: Iterable[AnyEvent], proved: Iterable[OutcomeProved]) -> 
         if isinstance(sent := latest.get(one.redelivery_id), Resent)
         and sent.redelivery_count == one.redelivery_count
     ]
+
+
+_ACTIONS: Final = {
+    Retried: Action.RETRY,
+    Redirected: Action.REDIRECT,
+    Cancelled: Action.CANCEL,
+    Held: Action.HOLD,
+    Released: Action.RELEASE,
+}
+
+
+def overtaken_rows(operation: Operation, events: Iterable[AnyEvent]) -> set[int]:
+    """Return numbers of rows that people did something else to, by what happened `since`.
+
+    What operations do that ran when this one began does not count.
+    """
+    return {event.id for event in events if _overtakes(operation, event)}
+
+
+def _overtakes(operation: Operation, event: AnyEvent) -> bool:
+    match event:
+        case Edited() | Restored():
+            return True
+        case Held(actor=None):  # By the sidecar: backlog.
+            return False
+        case Retried() | Redirected() | Cancelled() | Held() | Released():
+            return (_ACTIONS[type(event)], event.actor) not in operation.beside
+        case _:
+            return False

@@ -28,7 +28,7 @@ from amqsidecar.engine.crash_points import CrashPoint
 from amqsidecar.engine.judging.dead_letter_names import DeadLetterNames
 from amqsidecar.errors import BrokerRefused, ConfigError, Problem
 from amqsidecar.formats.classic_persistence import always_keeps
-from amqsidecar.model.resend_effect import ResendEffect
+from amqsidecar.model.send_terms import ResendEffect
 from amqsidecar.policy.classic_rules import ClassicRules, VirtualTopic
 from amqsidecar.policy.dead_letter_decider import DeadLetterDecider
 from amqsidecar.schedule import ShowsSchedule

@@ -21,8 +21,7 @@ from amqsidecar.config.sections.http import split_listen
 from amqsidecar.engine.crash_points import CrashPoint
 from amqsidecar.engine.cycle_events import CycleStats
 from amqsidecar.errors import ConfigError, Problem
-from amqsidecar.model.destination import parse_destination
-from amqsidecar.model.destination_pattern import parse_pattern
+from amqsidecar.model.destination import parse_destination, parse_pattern
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.plugin_loader import load_plugins
 from amqsidecar.policy.destination_map import DestinationMap

@@ -41,7 +41,7 @@ from amqsidecar.messages.fields import Field, FieldKind, OpenMessage, parse_fiel
 from amqsidecar.messages.interceptions import vetting
 from amqsidecar.messages.kept_message import chosen_cause, chosen_properties, producer_of
 from amqsidecar.model.destination import Destination, queue
-from amqsidecar.model.service_mark import ServiceMark, ServiceMarkKind
+from amqsidecar.model.marker import ServiceMark, ServiceMarkKind
 from amqsidecar.operations.act import ActionRefused
 from amqsidecar.operations.operate import checked_target
 from amqsidecar.operations.retention import KeepRule, Retention

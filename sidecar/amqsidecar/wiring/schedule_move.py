@@ -1,7 +1,13 @@
-"""Moves the schedule of the options to another store."""
+"""Moves the schedule of the options to another store.
+
+The source's fence decides who owns the schedule. Without it, the source does, and the target has at
+most a copy that no program uses. The fence is written in the transaction that has read the source,
+after the copy is durable: from then on the target has everything, and the source does nothing.
+"""
 
 from collections.abc import Iterator
 from contextlib import closing, suppress
+from enum import Enum, StrEnum, auto
 from typing import Any, Final, NamedTuple
 
 from amqsidecar.clock import SystemClock
@@ -10,17 +16,56 @@ from amqsidecar.config.store_url import BROKER_HELD
 from amqsidecar.engine.crash_points import CrashPoint
 from amqsidecar.engine.recovery import TOKEN_QUEUE_PREFIX, Recovery
 from amqsidecar.errors import ConfigError, Problem, StoreMoved, StoreUnavailable
-from amqsidecar.model.schedule_move import (
-    MoveStep,
-    SourceStanding,
-    TargetStanding,
-    next_step,
-)
 from amqsidecar.operations.follow import follow
 from amqsidecar.stores.moving import Contents, MovedStore
 from amqsidecar.wiring.links import LinkMaker
 from amqsidecar.wiring.parts import require_url
 from amqsidecar.wiring.schedules import open_for_move, open_instance, open_schedule
+
+
+class SourceStanding(Enum):
+    """Whether the source still owns the schedule."""
+
+    OWNER = auto()
+    GIVEN_UP = auto()
+    """It is fenced for good."""
+
+
+class TargetStanding(Enum):
+    """The content of the target, and whether it may be used."""
+
+    UNUSED = auto()
+    COPY = auto()
+    """It has a durable copy of the source's schedule, and is fenced."""
+    OWNER = auto()
+    """It has the source's schedule, and no fence."""
+    FOREIGN = auto()
+    """It has another schedule, or a copy of another one."""
+
+
+class MoveStep(StrEnum):
+    """The next step of a move."""
+
+    COPY = "copy"
+    """Copy all, then fence the source."""
+    OPEN = "open"
+    """Remove the target's fence."""
+    NONE = "none"
+    """The move has ended."""
+    REFUSE_FOREIGN = "the target is in use; name a new file or an empty database"
+    REFUSE_GIVEN_UP = "the source has moved to another store"
+
+
+def next_step(source: SourceStanding, target: TargetStanding) -> MoveStep:
+    """Return the next step of a move, wherever an earlier run was interrupted."""
+    if source is SourceStanding.OWNER:
+        if target in (TargetStanding.UNUSED, TargetStanding.COPY):
+            return MoveStep.COPY
+        return MoveStep.REFUSE_FOREIGN
+    if target is TargetStanding.COPY:
+        return MoveStep.OPEN
+    return MoveStep.NONE if target is TargetStanding.OWNER else MoveStep.REFUSE_GIVEN_UP
+
 
 TOKEN_WAIT_S: Final = 15.0
 """How long the token is waited for: a broker holds it for a dead process for a while."""

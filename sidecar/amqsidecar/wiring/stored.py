@@ -24,8 +24,8 @@ from amqsidecar.engine.manual import ALL, Manual
 from amqsidecar.engine.rules_at_work import different_rules, left_by_all, rules_at_work
 from amqsidecar.errors import StoreUnavailable
 from amqsidecar.messages.kept_message import group_of
+from amqsidecar.model.marker import ServiceMark, ServiceMarkKind
 from amqsidecar.model.row_changes import Exhausting
-from amqsidecar.model.service_mark import ServiceMark, ServiceMarkKind
 from amqsidecar.operations.retention import Retention
 from amqsidecar.runtime.clocks.steady import NOTICED_MS, SteadyClock
 from amqsidecar.runtime.discovery import Discovery

@@ -15,7 +15,7 @@ from amqsidecar.brokers.artemis_pair.link import PairTake
 from amqsidecar.engine.judging.one_queue import OneQueue
 from amqsidecar.errors import SendsRefused
 from amqsidecar.model.destination import Destination, queue, topic
-from amqsidecar.model.resend_effect import ResendEffect
+from amqsidecar.model.send_terms import ResendEffect
 from support.brokers.real import ArtemisBroker, Broker
 from support.jms.peer import FlakyConsumer, JmsPeer
 from support.links.cycles import resend

@@ -13,7 +13,7 @@ from amqsidecar.brokers.artemis_pair.link import ArtemisPairLink, PairTake
 from amqsidecar.brokers.artemis_pair.second_wire import SecondWire, SecondWireMemory
 from amqsidecar.brokers.core_artemis.link import CoreArtemisLink
 from amqsidecar.clock import SystemClock
-from amqsidecar.model.resend_effect import ResendEffect
+from amqsidecar.model.send_terms import ResendEffect
 from support.brokers.real import Broker
 from support.links.amqp_artemis import AmqpArtemisHarness
 from support.links.core_artemis import CoreArtemisHarness

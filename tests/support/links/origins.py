@@ -18,7 +18,7 @@ from amqsidecar.brokers.stomp_artemis.link import StompArtemisLink
 from amqsidecar.brokers.stomp_artemis.take import StompArtemisTake
 from amqsidecar.clock import SystemClock
 from amqsidecar.model.destination import Destination, queue
-from amqsidecar.model.resend_effect import ResendEffect
+from amqsidecar.model.send_terms import ResendEffect
 from support.brokers.real import Broker
 from support.links.amqp_artemis import AmqpArtemisHarness
 from support.links.artemis_pair import pair_link

@@ -6,12 +6,12 @@ import msgspec
 from proton import Message
 
 from amqsidecar.model.event import Resent
+from amqsidecar.model.failure import GroupNote
 from amqsidecar.model.foreign_token import ForeignToken
-from amqsidecar.model.group_note import GroupNote
+from amqsidecar.model.marker import ServiceMark, ServiceMarkKind
 from amqsidecar.model.operation import Action, Selection
 from amqsidecar.model.outcome import COUNTING_MENDS, NOT_COUNTED, Observation
 from amqsidecar.model.schedule import RowFilter, RowState, TakenRow
-from amqsidecar.model.service_mark import ServiceMark, ServiceMarkKind
 from amqsidecar.operations.operate import Wish, begin
 from amqsidecar.operations.status import SidecarStatus, sidecar_status
 from amqsidecar.stores.sqlite.store import SqliteStore

@@ -8,8 +8,7 @@ from typing import Final
 from proton import Message
 
 from amqsidecar.model.event import AnyEvent, Received, Resent, Returned
-from amqsidecar.model.failure import failure_cause
-from amqsidecar.model.group_note import GroupNote
+from amqsidecar.model.failure import GroupNote, failure_cause
 from amqsidecar.model.schedule import RowState, TakenRow
 from amqsidecar.operations.status import SidecarStatus, sidecar_status
 from amqsidecar.telemetry.health import Health

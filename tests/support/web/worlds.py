@@ -29,12 +29,11 @@ from amqsidecar.ledger import MemberOutcome
 from amqsidecar.model.cause import cause_group
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.event import AnyEvent, Redirected, Resent
-from amqsidecar.model.group_note import GroupNote
-from amqsidecar.model.marker import Marker
+from amqsidecar.model.failure import GroupNote
+from amqsidecar.model.marker import Marker, ServiceMark, ServiceMarkKind
 from amqsidecar.model.operation import Action, OutcomeKind, Selection, paused
 from amqsidecar.model.outcome import Observation
 from amqsidecar.model.schedule import RowFilter, RowState, RowView, TakenRow
-from amqsidecar.model.service_mark import ServiceMark, ServiceMarkKind
 from amqsidecar.model.signal import Signal
 from amqsidecar.operations import operate
 from amqsidecar.operations.last_death import log_links

@@ -6,7 +6,7 @@ import pytest
 
 from amqsidecar.brokers.artemis.management import QueueRow
 from amqsidecar.brokers.artemis.resend_effects import resend_effects
-from amqsidecar.model.resend_effect import ResendEffect
+from amqsidecar.model.send_terms import ResendEffect
 
 ORDERS = QueueRow("orders", "orders", is_anycast=True, filter="", message_count=0)
 

@@ -23,7 +23,7 @@ from amqsidecar.diagnosis.finding import Check, Finding, Severity
 from amqsidecar.journals.folder import LocalFolder
 from amqsidecar.journals.writer import JournalWriter
 from amqsidecar.model import row_changes
-from amqsidecar.model.group_note import GroupNote
+from amqsidecar.model.failure import GroupNote
 from amqsidecar.model.schedule import RowFilter, RowState
 from support.histories.journal_rows import KINDS, filled
 from support.sidecar.terminal import answered

@@ -39,8 +39,8 @@ from amqsidecar.errors import CommitRefused, SendsRefused
 from amqsidecar.model.destination import Destination, queue, topic
 from amqsidecar.model.left_behind import Loss
 from amqsidecar.model.outcome import Counters
-from amqsidecar.model.resend_effect import ResendEffect, SideEffect
 from amqsidecar.model.schedule import ExhaustedTally
+from amqsidecar.model.send_terms import ResendEffect, SideEffect
 from amqsidecar.policy.artemis_rules import AddressSettingEntry, AddressSettings, ArtemisRules
 from amqsidecar.policy.classic_rules import (
     ClassicRules,

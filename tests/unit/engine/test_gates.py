@@ -21,9 +21,8 @@ from amqsidecar.errors import ConfigError
 from amqsidecar.model import row_changes
 from amqsidecar.model.destination import Destination, queue
 from amqsidecar.model.event import DestinationBlocked, Resent
-from amqsidecar.model.gate import DueMessage, Wait
 from amqsidecar.model.schedule import RowFilter
-from amqsidecar.plugin import Gate
+from amqsidecar.plugin import DueMessage, Gate, Wait
 from amqsidecar.plugin_loader import BUILT_IN_GATES, GATE_GROUP, load_gate_plugins
 from amqsidecar.wiring.rules import load_gates
 from simulation.rules import CountingRules

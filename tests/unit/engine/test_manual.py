@@ -17,8 +17,7 @@ from amqsidecar.broker import (
 from amqsidecar.engine.judging.dead_letter_names import DeadLetterNames
 from amqsidecar.engine.manual import ALL, Manual, selector_without
 from amqsidecar.errors import QueueRefused
-from amqsidecar.model.destination import queue
-from amqsidecar.model.destination_pattern import parse_pattern
+from amqsidecar.model.destination import parse_pattern, queue
 from amqsidecar.model.provenance import Provenance
 from amqsidecar.policy.classic_rules import (
     ClassicRules,

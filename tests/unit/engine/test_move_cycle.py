@@ -20,8 +20,7 @@ from amqsidecar.model.decision import DeadLetterTo, Decision, Discard, Redeliver
 from amqsidecar.model.destination import Destination, queue
 from amqsidecar.model.event import AnyEvent, DestinationBlocked, Parked, Scheduled
 from amqsidecar.model.provenance import Provenance
-from amqsidecar.model.resend_effect import ResendEffect, SideEffect
-from amqsidecar.model.send_terms import SendTerms
+from amqsidecar.model.send_terms import ResendEffect, SendTerms, SideEffect
 from amqsidecar.plugin import Chance
 from amqsidecar.policy.selector import PropertyOf
 from support.links.engine_only import EngineOnlySession

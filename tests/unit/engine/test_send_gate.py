@@ -10,9 +10,8 @@ from amqsidecar.broker import BrokerKind, Resend
 from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.engine.send_gate import GateAction, SendGate
 from amqsidecar.model.destination import Destination, queue
-from amqsidecar.model.resend_effect import ResendEffect, SideEffect
 from amqsidecar.model.schedule import DueRow
-from amqsidecar.model.send_terms import BoundQueue, SendTerms
+from amqsidecar.model.send_terms import BoundQueue, ResendEffect, SendTerms, SideEffect
 from amqsidecar.policy.selector import UNKNOWN, PropertyOf
 from support.brokers.memory import MemoryBroker, MemoryLink
 

@@ -18,7 +18,7 @@ from proton import Message
 from amqsidecar.http.authentication.settings import Bodies
 from amqsidecar.http.masking import Masking
 from amqsidecar.model.event import Resent, Returned
-from amqsidecar.model.group_note import GroupNote
+from amqsidecar.model.failure import GroupNote
 from amqsidecar.model.schedule import Recall, RowFilter, RowState
 from amqsidecar.model.shown import shown
 from amqsidecar.operations import operate

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from amqsidecar.model.destination_pattern import covers, overlap, parse_pattern
+from amqsidecar.model.destination import covers, overlap, parse_pattern
 from amqsidecar.policy.destination_map import DestinationMap
 
 WORDS = ("a", "b", "*", ">")

@@ -2,7 +2,7 @@
 
 from itertools import product
 
-from amqsidecar.model.schedule_move import MoveStep, SourceStanding, TargetStanding, next_step
+from amqsidecar.wiring.schedule_move import MoveStep, SourceStanding, TargetStanding, next_step
 
 STEPS = {
     (SourceStanding.OWNER, TargetStanding.UNUSED): MoveStep.COPY,

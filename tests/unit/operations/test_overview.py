@@ -22,10 +22,10 @@ from amqsidecar.model.event import (
     Returned,
 )
 from amqsidecar.model.failure import BUCKET_MS, MINUTES_KEPT_MS
+from amqsidecar.model.marker import ServiceMark, ServiceMarkKind
 from amqsidecar.model.operation import Action, Selection
 from amqsidecar.model.outcome import Observation
 from amqsidecar.model.schedule import RowFilter, RowState
-from amqsidecar.model.service_mark import ServiceMark, ServiceMarkKind
 from amqsidecar.operations.charts import (
     OTHER,
     Zoom,

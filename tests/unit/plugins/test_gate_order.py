@@ -15,9 +15,8 @@ from amqsidecar.engine.gates import Gates
 from amqsidecar.errors import ConfigError
 from amqsidecar.model import row_changes
 from amqsidecar.model.destination import queue
-from amqsidecar.model.gate import DueMessage
 from amqsidecar.model.schedule import GROUP_PLACES_MAX, GroupPlace, RowFilter, RowState
-from amqsidecar.plugin import Gate
+from amqsidecar.plugin import DueMessage, Gate
 from amqsidecar_order import ASK_AGAIN_MS, OrderGate, plugin
 from simulation.gated import group_of
 from simulation.rules import CountingRules

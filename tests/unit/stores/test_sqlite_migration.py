@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from amqsidecar.errors import SchemaMismatch, StoreUnavailable
-from amqsidecar.model.service_mark import ServiceMark, ServiceMarkKind
+from amqsidecar.model.marker import ServiceMark, ServiceMarkKind
 from amqsidecar.stores import schema_numbers
 from amqsidecar.stores.named_queries import read_sql
 from amqsidecar.stores.sqlite import database as sqlite_database

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from amqsidecar.brokers.artemis.left_behind import MADE_BY_OTHERS, why_left_by_core
 from amqsidecar.brokers.link_settings import LinkSettings
 from amqsidecar.model.left_behind import Loss
-from amqsidecar.model.resend_effect import ResendEffect
+from amqsidecar.model.send_terms import ResendEffect
 
 
 @dataclass(frozen=True, kw_only=True)

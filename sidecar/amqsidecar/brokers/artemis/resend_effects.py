@@ -12,7 +12,7 @@ from xml.sax.saxutils import quoteattr
 
 from amqsidecar.brokers.artemis.management import QueueRow
 from amqsidecar.engine.judging.resend_copies import FIRST_SENDS_ONLY, takes_first_sends_only
-from amqsidecar.model.resend_effect import ResendEffect, SideEffect
+from amqsidecar.model.send_terms import ResendEffect, SideEffect
 
 
 class Divert(NamedTuple):

@@ -36,8 +36,7 @@ from amqsidecar.engine.judging.send_rules import is_internal
 from amqsidecar.errors import DiscoveryRefused
 from amqsidecar.formats.artemis_properties import ANYCAST, ORIGIN_LOST, Origin
 from amqsidecar.model.destination import Destination, DestinationKind
-from amqsidecar.model.resend_effect import ResendEffect
-from amqsidecar.model.send_terms import ROUTES, BoundQueue, SendTerms
+from amqsidecar.model.send_terms import ROUTES, BoundQueue, ResendEffect, SendTerms
 from amqsidecar.model.sidecar_names import INTERCEPTED
 
 _KEEP_S = 5.0

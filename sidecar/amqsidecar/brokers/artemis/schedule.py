@@ -16,8 +16,7 @@ from amqsidecar.errors import StoreUnavailable
 from amqsidecar.formats.amqp_artemis_message import ENCODING
 from amqsidecar.model.destination import Destination, DestinationKind, final_queue, queue
 from amqsidecar.model.event import AnyEvent
-from amqsidecar.model.failure import FailureGroup, GroupTally
-from amqsidecar.model.group_note import GroupNote
+from amqsidecar.model.failure import FailureGroup, GroupNote, GroupTally
 from amqsidecar.model.outcome import Observation
 from amqsidecar.model.schedule import (
     ExhaustedTally,

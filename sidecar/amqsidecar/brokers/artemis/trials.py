@@ -17,7 +17,7 @@ from amqsidecar.brokers.artemis.routes import all_diverts, is_wildcard_match
 from amqsidecar.clock import Clock
 from amqsidecar.errors import BrokerRefused
 from amqsidecar.model.destination import Destination
-from amqsidecar.model.resend_effect import SideEffect
+from amqsidecar.model.send_terms import SideEffect
 from amqsidecar.trials import BrokerDisk, TrialFeatures
 
 EMPTIED = (

@@ -17,8 +17,7 @@ from amqsidecar.model.destination import Destination, DestinationKind, topic
 from amqsidecar.model.foreign_token import ForeignToken
 from amqsidecar.model.left_behind import LeftBehind
 from amqsidecar.model.outcome import Counters
-from amqsidecar.model.resend_effect import ResendEffect
-from amqsidecar.model.send_terms import ROUTES, SendTerms
+from amqsidecar.model.send_terms import ROUTES, ResendEffect, SendTerms
 from amqsidecar.policy.destination_map import DestinationMap
 from amqsidecar.policy.selector import UNKNOWN, PropertyOf
 

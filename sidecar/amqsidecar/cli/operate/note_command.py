@@ -20,7 +20,7 @@ from amqsidecar.cli.reading import canonical, read_config
 from amqsidecar.cli.user import cli_actor
 from amqsidecar.clock import SystemClock
 from amqsidecar.errors import NothingFound
-from amqsidecar.model.group_note import GroupNote
+from amqsidecar.model.failure import GroupNote
 from amqsidecar.model.schedule import RowFilter
 from amqsidecar.operations.act import ActionRefused
 from amqsidecar.operations.failures.find_group import the_group

@@ -23,7 +23,7 @@ from amqsidecar.config.option import (
 from amqsidecar.config.secrets import Secret, secret_in
 from amqsidecar.config.web_url import web_url
 from amqsidecar.errors import ConfigError, Problem
-from amqsidecar.model.destination_pattern import parse_pattern
+from amqsidecar.model.destination import parse_pattern
 from amqsidecar.operations.last_death import PLACEHOLDERS, placeholders
 
 

@@ -15,8 +15,8 @@ from amqsidecar.config.option import (
     as_texts,
     option,
 )
-from amqsidecar.model.destination_pattern import parse_pattern
-from amqsidecar.model.resend_effect import ResendEffect
+from amqsidecar.model.destination import parse_pattern
+from amqsidecar.model.send_terms import ResendEffect
 from amqsidecar.model.sidecar_names import FINAL_SUFFIX
 
 

@@ -15,7 +15,7 @@ from amqsidecar.config.option import (
     option,
 )
 from amqsidecar.config.sections.http import Networks
-from amqsidecar.model.destination_pattern import parse_pattern
+from amqsidecar.model.destination import parse_pattern
 from amqsidecar.webhooks.outbox import Kind
 
 SUBSCRIPTIONS_MAX: Final = 10

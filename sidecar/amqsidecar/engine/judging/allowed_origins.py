@@ -7,8 +7,7 @@ its own rights.
 from collections.abc import Sequence
 
 from amqsidecar.engine.judging.resend_copies import ResendProblem
-from amqsidecar.model.destination import Destination
-from amqsidecar.model.destination_pattern import parse_pattern
+from amqsidecar.model.destination import Destination, parse_pattern
 from amqsidecar.policy.destination_map import DestinationMap
 
 OPTION = "redelivery.allowed_origins"

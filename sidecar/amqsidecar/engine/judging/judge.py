@@ -42,9 +42,8 @@ from amqsidecar.model.event import (
     Scheduled,
 )
 from amqsidecar.model.failure import death_group
-from amqsidecar.model.life import life_of_death
 from amqsidecar.model.message import MessageEdit
-from amqsidecar.model.provenance import LONGEST_REDELIVERY_ID, kept_message_id
+from amqsidecar.model.provenance import LONGEST_REDELIVERY_ID, kept_message_id, life_of_death
 from amqsidecar.model.row_changes import waits_until
 from amqsidecar.model.schedule import (
     RowState,

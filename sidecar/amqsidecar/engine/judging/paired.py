@@ -18,7 +18,7 @@ from amqsidecar.broker import Delivery
 from amqsidecar.engine.judging.judge import Judge, Judgement
 from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.model.event import Discarded, Received
-from amqsidecar.model.life import COPY, pair_of, twin_of
+from amqsidecar.model.provenance import COPY, pair_of, twin_of
 
 IS_TWIN: Final = (
     "the listener died between its copy and the acknowledgement: of the copy and the dead letter "

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import lru_cache
 
 from amqsidecar.model.destination import Destination, queue
-from amqsidecar.model.resend_effect import ResendEffect
+from amqsidecar.model.send_terms import ResendEffect
 from amqsidecar.model.sidecar_names import PROPERTY_REDELIVERY_COUNT, PROPERTY_REDELIVERY_ID
 from amqsidecar.policy.classic_rules import (
     CompositeDestination,

@@ -9,7 +9,7 @@ from msgspec import Meta
 from amqsidecar.http.api.table import ApiEndpoint, Call
 from amqsidecar.http.api.views import canonical
 from amqsidecar.http.store_queries import QueryContext, StoreQueries
-from amqsidecar.model.group_note import GroupNote
+from amqsidecar.model.failure import GroupNote
 from amqsidecar.model.operation import Selection
 from amqsidecar.model.schedule import RowFilter
 from amqsidecar.operations.failures.find_group import with_numbered

@@ -11,7 +11,7 @@ from amqsidecar.errors import ConfigError
 from amqsidecar.http.access import ROLES, Role
 from amqsidecar.http.authentication.files import NAME
 from amqsidecar.http.rights import Right, Rights, joined, rights_of
-from amqsidecar.model.destination_pattern import parse_pattern
+from amqsidecar.model.destination import parse_pattern
 from amqsidecar.policy_source.policy_yaml import read_yaml
 
 _KEPT_BYTES: Final = 2_000

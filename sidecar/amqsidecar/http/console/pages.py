@@ -37,7 +37,7 @@ from amqsidecar.http.console.svg import Plotted
 from amqsidecar.http.guard import caller_of
 from amqsidecar.http.store_queries import QueryContext
 from amqsidecar.ledger import RowOrder
-from amqsidecar.model.group_note import GroupNote
+from amqsidecar.model.failure import GroupNote
 from amqsidecar.model.schedule import RowFilter, RowState, RowView
 from amqsidecar.operations.act import ActionRefused
 from amqsidecar.operations.charts import (

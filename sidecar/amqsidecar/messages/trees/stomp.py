@@ -10,8 +10,7 @@ from amqsidecar.formats.stomp_frame import read_head, write_head
 from amqsidecar.messages.body_text import bytes_body, text_body
 from amqsidecar.messages.slots import LAST_OF_THREE_BYTES, Plain, Slot, check_classic
 from amqsidecar.messages.tree import Form, MessageTree
-from amqsidecar.model.message import BodyKind, BodyView, ValueType
-from amqsidecar.model.property_locks import lock_of
+from amqsidecar.model.message import BodyKind, BodyView, ValueType, lock_of
 
 _LENGTH: Final = "content-length"
 """Its presence distinguishes bytes from a text."""

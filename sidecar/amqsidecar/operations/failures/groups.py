@@ -9,8 +9,7 @@ import msgspec
 
 from amqsidecar.model.cause import group_number
 from amqsidecar.model.cause_groups import CauseGroups
-from amqsidecar.model.failure import BUCKET_MS, GROUPS_MAX, FailureCount, FailureGroup
-from amqsidecar.model.group_note import GroupNote
+from amqsidecar.model.failure import BUCKET_MS, GROUPS_MAX, FailureCount, FailureGroup, GroupNote
 from amqsidecar.model.marker import Marker
 from amqsidecar.model.schedule import RowState
 from amqsidecar.operations.failures.former_groups import (

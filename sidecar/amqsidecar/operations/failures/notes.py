@@ -2,8 +2,7 @@
 
 from typing import Final
 
-from amqsidecar.model.failure import GROUPS_MAX
-from amqsidecar.model.group_note import GroupNote
+from amqsidecar.model.failure import GROUPS_MAX, GroupNote
 from amqsidecar.operations.act import ActionRefused
 from amqsidecar.operations.failures.former_groups import Place, read_cause_groups
 from amqsidecar.operations.failures.groups import Group, read_group

@@ -16,11 +16,10 @@ from amqsidecar.ledger import MemberOutcome, MemberUpdate, Original, Select
 from amqsidecar.model.event import AnyEvent, OutcomeProved
 from amqsidecar.model.failure import MERGED_BACK_MS
 from amqsidecar.model.operation import Member, Operation, OperationState, OutcomeKind
-from amqsidecar.model.overtaken import overtaken_rows
 from amqsidecar.model.row_changes import Change, RowChange
 from amqsidecar.model.schedule import RowFilter, RowView
 from amqsidecar.stores.ledger import CommonLedger, decode_operation, set_followed
-from amqsidecar.stores.member_updates import new_outcomes, updated
+from amqsidecar.stores.member_updates import new_outcomes, overtaken_rows, updated
 from amqsidecar.stores.packing import structs_of
 from amqsidecar.stores.postgres.database import PostgresDatabase, pg_text
 from amqsidecar.stores.postgres.events import event_key, read_since

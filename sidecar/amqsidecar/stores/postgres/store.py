@@ -16,7 +16,7 @@ import msgspec
 from amqsidecar.clock import Clock
 from amqsidecar.journal import OutboxLag, Segment
 from amqsidecar.model.event import AnyEvent
-from amqsidecar.model.life import pair_of
+from amqsidecar.model.provenance import pair_of
 from amqsidecar.model.row_changes import RowChange
 from amqsidecar.model.schedule import (
     InstanceView,

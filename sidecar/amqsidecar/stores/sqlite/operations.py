@@ -7,9 +7,9 @@ import msgspec
 
 from amqsidecar.ledger import Select
 from amqsidecar.model.operation import Operation, OutcomeKind
-from amqsidecar.model.overtaken import overtaken_rows
 from amqsidecar.model.row_changes import Change
 from amqsidecar.model.schedule import RowView
+from amqsidecar.stores.member_updates import overtaken_rows
 from amqsidecar.stores.packing import unpack_message
 from amqsidecar.stores.sqlite.database import SqliteDatabase
 from amqsidecar.stores.sqlite.events import read_since

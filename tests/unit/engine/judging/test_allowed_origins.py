@@ -6,8 +6,7 @@ from amqsidecar.config.load import load_config
 from amqsidecar.engine.judging.allowed_origins import within
 from amqsidecar.engine.judging.resend_copies import no_resend_problem
 from amqsidecar.errors import ConfigError
-from amqsidecar.model.destination import parse_destination
-from amqsidecar.model.destination_pattern import parse_pattern
+from amqsidecar.model.destination import parse_destination, parse_pattern
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from amqsidecar.engine.judging.resend_copies import (
     takes_first_sends_only,
 )
 from amqsidecar.model.destination import Destination, DestinationKind, queue, topic
-from amqsidecar.model.resend_effect import ResendEffect
+from amqsidecar.model.send_terms import ResendEffect
 from amqsidecar.policy.classic_rules import (
     CompositeDestination,
     DestinationInterceptors,

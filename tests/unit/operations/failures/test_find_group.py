@@ -6,8 +6,7 @@ import pytest
 
 from amqsidecar.errors import NothingFound
 from amqsidecar.model.cause import NO_REASON, group_number
-from amqsidecar.model.failure import FailureGroup, GroupTally
-from amqsidecar.model.group_note import GroupNote
+from amqsidecar.model.failure import FailureGroup, GroupNote, GroupTally
 from amqsidecar.model.schedule import RowFilter, RowState
 from amqsidecar.operations.failures.find_group import the_group, with_group
 from amqsidecar.schedule import ScheduleView
