@@ -6,9 +6,7 @@ The cluster is an HTTP server that answers Helm's questions with what the chart 
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -23,6 +21,7 @@ from support.deployment.helm import (
     helm,
     render,
 )
+from support.web.answering import answering
 
 pytestmark = pytest.mark.helm
 
@@ -88,36 +87,21 @@ def cluster(running: Sequence[Manifest], folder: Path) -> Iterator[Path]:
     """Give the file by which Helm finds a cluster in which this runs."""
     said = dict(answers(running))
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            path = self.path.partition("?")[0]
-            body = said.get(path, {"kind": "Status", "reason": "NotFound", "code": 404})
-            self.send_response(200 if path in said else 404)
-            self.send_header("Content-Type", "application/json")
-            self.end_headers()
-            self.wfile.write(json.dumps(body).encode())
+    def respond(path: str, _: object) -> tuple[int, str, bytes]:
+        place = path.partition("?")[0]
+        body = said.get(place, {"kind": "Status", "reason": "NotFound", "code": 404})
+        return 200 if place in said else 404, "application/json", json.dumps(body).encode()
 
-        def log_message(self, *_: object) -> None:
-            """Keep the test's output clean."""
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        file = folder / "kubeconfig"
-        place = {"server": f"http://127.0.0.1:{server.server_port}"}
-        context = {"cluster": "one", "user": "one"}
+    with answering(respond) as address:
         config = {
-            "clusters": [{"name": "one", "cluster": place}],
+            "clusters": [{"name": "one", "cluster": {"server": f"http://{address}"}}],
             "users": [{"name": "one", "user": {}}],
-            "contexts": [{"name": "one", "context": context}],
+            "contexts": [{"name": "one", "context": {"cluster": "one", "user": "one"}}],
             "current-context": "one",
         }
+        file = folder / "kubeconfig"
         file.write_text(json.dumps(config), encoding="utf-8")
-        try:
-            yield file
-        finally:
-            server.shutdown()
-            thread.join()
+        yield file
 
 
 def upgraded(before: Mapping[str, Any], after: Mapping[str, Any], folder: Path) -> str:

@@ -3,11 +3,9 @@
 A real Prometheus scrapes the real metrics; what they say is what sidecars of two schedules would.
 """
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
-from threading import Thread
 
 import pytest
 
@@ -18,6 +16,7 @@ from amqsidecar.telemetry.metrics import Metrics
 from support.deployment.dashboard import queries
 from support.deployment.prometheus import Prometheus
 from support.waiting import eventually
+from support.web.answering import answering
 
 pytestmark = pytest.mark.prometheus
 
@@ -26,30 +25,14 @@ QUEUE = "queue://orders"
 JOBS = {"alone": 1, "shared": 3}
 
 
-@contextmanager
-def served(metrics: Metrics) -> Iterator[str]:
+def served(metrics: Metrics) -> AbstractContextManager[str]:
     """Serve metrics; yields host and port."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            body, content_type = metrics.render(self.headers.get("Accept", ""))
-            self.send_response(200)
-            self.send_header("Content-Type", content_type)
-            self.end_headers()
-            self.wfile.write(body)
+    def respond(_: str, headers: Mapping[str, str]) -> tuple[int, str, bytes]:
+        body, content_type = metrics.render(headers.get("Accept", ""))
+        return 200, content_type, body
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    return answering(respond)
 
 
 @pytest.fixture(scope="module")
