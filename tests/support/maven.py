@@ -18,16 +18,17 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from amqsidecar.demo.maven import (
+    ARTEMIS,
+    CLASSIC,
     DEPENDENCY_PLUGIN,
     FetchError,
     cache_root,
     cached,
-    classic_home,
+    distribution,
     fetch,
     locked,
     tool,
 )
-from amqsidecar.demo.maven import artemis_home as demo_artemis_home
 from support.versions import NEWEST, TESTED, Release
 
 __all__ = ["FetchError", "cache_root", "cached", "locked", "run_tool", "tool"]
@@ -86,12 +87,12 @@ def run_tool(
 
 def classic_5_home() -> Path:
     """Return the unpacked Classic 5.18.3 distribution."""
-    return classic_home(_say)
+    return distribution("apache-activemq", CLASSIC, _say)
 
 
 def artemis_home() -> Path:
     """Return the unpacked distribution of the oldest Artemis."""
-    return demo_artemis_home(_say)
+    return distribution("apache-artemis", ARTEMIS, _say)
 
 
 def broker_jars(chosen: Release) -> Path:

@@ -1,4 +1,4 @@
-"""Contracts of the demo's producers and consumers, and the record of a consumer's failures."""
+"""Contracts of the demo's producers and consumers, which fail on purpose."""
 
 import threading
 import time
@@ -7,7 +7,7 @@ from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from amqsidecar.brokers.connection.byte_stream import Waker
 from amqsidecar.brokers.connection.credentials import NO_PASSWORD, Credentials
@@ -45,29 +45,6 @@ class ConsumedMessage:
     message_id: str = ""
 
 
-class FailingConsumer(Protocol):
-    """A consumer in the background that fails on purpose."""
-
-    def events(self) -> Sequence[ConsumedMessage]:
-        """Return the reports so far, in order."""
-
-    def stop(self) -> None:
-        """Stop after the delivery in hand."""
-
-
-class Applications(Protocol):
-    """Applications that send messages to a broker and consume them."""
-
-    def consume(self, queue: str, failures: int) -> FailingConsumer:
-        """Start a consumer."""
-
-    def fill(self, queue: str, ids: Sequence[str], per_second: float | None) -> None:
-        """Send a message for each id, at most `per_second`; None = as fast as possible."""
-
-    def is_empty(self, queue: str) -> bool:
-        """Return whether no message is in a queue."""
-
-
 def endpoint_at(
     host: str, port: int, user: str | None = None, credentials: Credentials = NO_PASSWORD
 ) -> Endpoint:
@@ -75,50 +52,19 @@ def endpoint_at(
     return Endpoint(host, port, user, credentials, connect_timeout_s=10.0, idle_timeout_s=30.0)
 
 
-class ConsumerRecord:
-    """Decides which deliveries of a consumer fail, and keeps its reports.
-
-    One thread writes, any may read.
-    """
-
-    def __init__(self, failures: int) -> None:
-        self._failures = failures
-        self._events: deque[ConsumedMessage] = deque()
-        self._seen: Counter[str] = Counter()
-
-    def receive(self, one: str, message_id: str) -> bool:
-        """Report a delivery; return whether the consumer fails with it."""
-        self._seen[one] += 1
-        fails = self._failures == ALWAYS or self._seen[one] <= self._failures
-        self._report("failing" if fails else "succeeding", one, message_id)
-        return fails
-
-    def finish(self, one: str, message_id: str, *, fails: bool) -> None:
-        """Report that the broker has the outcome of a delivery."""
-        self._report("failed" if fails else "succeeded", one, message_id)
-
-    def lose_connection(self) -> None:
-        """Report a lost connection."""
-        self._report("disconnected", "", "")
-
-    def events(self) -> Sequence[ConsumedMessage]:
-        """Return the reports so far, in order."""
-        # Why a copy in one call: another thread appends.
-        return self._events.copy()
-
-    def _report(self, outcome: str, one: str, message_id: str) -> None:
-        now_ms = int(time.time() * 1000)
-        self._events.append(ConsumedMessage(outcome, now_ms, one, self._seen[one], message_id))
-
-
 class BackgroundConsumer(ABC):
-    """Consumes a queue in a thread, and fails with each message as often as it is to fail."""
+    """Consumes a queue in a thread, and fails with each message as often as it is to fail.
+
+    Its thread writes the reports; any may read them.
+    """
 
     def __init__(self, endpoint: Endpoint, queue: str, failures: int) -> None:
         """Prepare; nothing is connected yet."""
         self._endpoint = endpoint
         self._queue = queue
-        self._record = ConsumerRecord(failures)
+        self._failures = failures
+        self._events: deque[ConsumedMessage] = deque()
+        self._seen: Counter[str] = Counter()
         self._is_stopping = threading.Event()
         self._waker = Waker()
         self._thread = threading.Thread(target=self._run, name=f"consumes {queue}", daemon=True)
@@ -129,7 +75,8 @@ class BackgroundConsumer(ABC):
 
     def events(self) -> Sequence[ConsumedMessage]:
         """Return the reports so far, in order."""
-        return self._record.events()
+        # Why a copy in one call: another thread appends.
+        return self._events.copy()
 
     def stop(self) -> None:
         """Stop after the delivery in hand; what was handed out beyond it stays in the queue."""
@@ -143,7 +90,22 @@ class BackgroundConsumer(ABC):
                 self._consume()
         except LinkLost:
             if not self._is_stopping.is_set():
-                self._record.lose_connection()
+                self._report("disconnected", "", "")
+
+    def _receive(self, one: str, message_id: str) -> bool:
+        """Report a delivery; return whether the consumer fails with it."""
+        self._seen[one] += 1
+        fails = self._failures == ALWAYS or self._seen[one] <= self._failures
+        self._report("failing" if fails else "succeeding", one, message_id)
+        return fails
+
+    def _finish(self, one: str, message_id: str, *, fails: bool) -> None:
+        """Report that the broker has the outcome of a delivery."""
+        self._report("failed" if fails else "succeeded", one, message_id)
+
+    def _report(self, outcome: str, one: str, message_id: str) -> None:
+        now_ms = int(time.time() * 1000)
+        self._events.append(ConsumedMessage(outcome, now_ms, one, self._seen[one], message_id))
 
     @abstractmethod
     def _consume(self) -> None:
@@ -155,7 +117,7 @@ class BackgroundConsumer(ABC):
 
 
 class WireApplications(ABC):
-    """The `Applications` that speak a wire of ours to one broker.
+    """Applications that send messages to one broker and consume them, by a wire of ours.
 
     Each method raises LinkLost where the broker can't be reached, or refuses.
     """

@@ -8,6 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Final, Self
 
+from amqsidecar.demo.applications import WireApplications
 from amqsidecar.demo.maven import FetchError, tool
 from amqsidecar.demo.waiting import eventually, is_open, wait_or_kill
 
@@ -28,7 +29,14 @@ class BrokerProcess(ABC):
     """A broker with its own ports and data; a context manager that starts and ends it.
 
     It ends with this process, however this process ends.
+
+    Attributes:
+        applications: that speak with it.
+        options: of a sidecar on it, below `broker`.
     """
+
+    applications: WireApplications
+    options: Mapping[str, object]
 
     def __init__(self, home: Path, folder: Path, jar: str, product: str) -> None:
         """Prepare.

@@ -109,7 +109,7 @@ class CoreConsumer(BackgroundConsumer):
         one = str(read_core_properties(message.properties)[ID].value)
         # Why only the first: a broker with more delivery attempts hands a failed one out again.
         is_first = delivery.delivery_count == 1
-        fails = self._record.receive(one, message_id) if is_first else True
+        fails = self._receive(one, message_id) if is_first else True
         session.acknowledge(delivery, only_this=True)
         session.give_back(delivery)
         if fails:
@@ -117,7 +117,7 @@ class CoreConsumer(BackgroundConsumer):
         else:
             session.commit()
         if is_first:
-            self._record.finish(one, message_id, fails=fails)
+            self._finish(one, message_id, fails=fails)
 
 
 def _acknowledge_all(connection: CoreConnection, session: CoreSession, consumer: int) -> int:

@@ -52,37 +52,18 @@ def cache_root() -> Path:
     return root
 
 
-def classic_home(report: ReportLine) -> Path:
-    """Return the unpacked distribution of Classic; fetch it when it is not in the cache.
+def distribution(artifact: str, version: str, report: ReportLine) -> Path:
+    """Return the unpacked distribution of a broker; fetch it when it is not in the cache.
 
     Raises:
         FetchError: Maven is missing or can't fetch it.
     """
-    return distribution(f"org.apache.activemq:apache-activemq:{CLASSIC}:zip:bin", report)
-
-
-def artemis_home(report: ReportLine) -> Path:
-    """Return the unpacked distribution of Artemis; fetch it when it is not in the cache.
-
-    Raises:
-        FetchError: Maven is missing or can't fetch it.
-    """
-    return distribution(f"org.apache.activemq:apache-artemis:{ARTEMIS}:zip:bin", report)
-
-
-def distribution(coordinate: str, report: ReportLine) -> Path:
-    """Fetch and unpack a zip `group:artifact:version:zip:classifier`; return its only folder.
-
-    Raises:
-        FetchError: Maven is missing or can't fetch it.
-    """
-    _, artifact, version, _, _ = coordinate.split(":")
 
     def build(folder: Path) -> None:
         with tempfile.TemporaryDirectory(dir=cache_root()) as download:
             fetch(
                 f"{DEPENDENCY_PLUGIN}:copy",
-                f"-Dartifact={coordinate}",
+                f"-Dartifact=org.apache.activemq:{artifact}:{version}:zip:bin",
                 f"-DoutputDirectory={download}",
                 what=f"{artifact} {version}",
                 report=report,

@@ -3,8 +3,8 @@
 import secrets
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Final
@@ -12,11 +12,10 @@ from typing import Final
 from rich.console import Console
 
 from amqsidecar.broker import BrokerKind
-from amqsidecar.brokers.connection.endpoint import Endpoint
-from amqsidecar.demo.applications import Applications, endpoint_at
+from amqsidecar.demo.applications import endpoint_at
 from amqsidecar.demo.broker_process import BrokerProcess, write_filled
 from amqsidecar.demo.core_applications import CoreApplications
-from amqsidecar.demo.maven import ReportLine, artemis_home, classic_home, tool
+from amqsidecar.demo.maven import ARTEMIS, CLASSIC, distribution, tool
 from amqsidecar.demo.running_broker import (
     Guest,
     RunningBroker,
@@ -37,16 +36,8 @@ class ClassicBroker(BrokerProcess):
     def __init__(self, home: Path, folder: Path) -> None:
         super().__init__(home, folder, _CLASSIC_JAR, "ActiveMQ Classic")
         self._openwire, self._stomp = free_ports(2)
-
-    @property
-    def url(self) -> str:
-        """The sidecar's URL of the OpenWire connector."""
-        return f"openwire://127.0.0.1:{self._openwire}"
-
-    @property
-    def stomp(self) -> Endpoint:
-        """Where it listens for STOMP."""
-        return endpoint_at("127.0.0.1", self._stomp)
+        self.options = {"url": f"openwire://127.0.0.1:{self._openwire}"}
+        self.applications = StompApplications(endpoint_at("127.0.0.1", self._stomp))
 
     @property
     def _ports(self) -> Sequence[int]:
@@ -79,16 +70,8 @@ class ArtemisBroker(BrokerProcess):
     def __init__(self, home: Path, folder: Path) -> None:
         super().__init__(home, folder, _ARTEMIS_JAR, "Apache Artemis")
         [self._port] = free_ports(1)
-
-    @property
-    def url(self) -> str:
-        """The sidecar's URL of the acceptor for Core."""
-        return f"core://127.0.0.1:{self._port}"
-
-    @property
-    def endpoint(self) -> Endpoint:
-        """Where it listens for Core."""
-        return endpoint_at("127.0.0.1", self._port)
+        self.options = {"url": f"core://127.0.0.1:{self._port}"}
+        self.applications = CoreApplications(endpoint_at("127.0.0.1", self._port))
 
     @property
     def _ports(self) -> Sequence[int]:
@@ -118,70 +101,44 @@ class ArtemisBroker(BrokerProcess):
 
 
 @dataclass(frozen=True)
-class Cast:
-    """A broker that is not started yet, and the applications on it."""
-
-    broker: AbstractContextManager[object]
-    applications: Applications
-    options: Mapping[str, object]
-
-
-@dataclass(frozen=True)
 class Product:
-    """The differences between the brokers of the demo."""
+    """The differences between the brokers of the demo.
+
+    Attributes:
+        broker: starts one out of a distribution, in a folder.
+        guest: plays on a running one as this instance, with these queues.
+    """
 
     name: str
     folder: str
     jar: str
     rules: str
     dead_letters: str
-    home: Callable[[ReportLine], Path]
-    started: Callable[[Path, Path], Cast]
-    guest: Callable[[RunningBroker, str, Sequence[str]], Cast]
-
-
-def _started_artemis(home: Path, folder: Path) -> Cast:
-    broker = ArtemisBroker(home, folder)
-    return Cast(broker, CoreApplications(broker.endpoint), {"url": broker.url})
-
-
-def _started_classic(home: Path, folder: Path) -> Cast:
-    broker = ClassicBroker(home, folder)
-    return Cast(broker, StompApplications(broker.stomp), {"url": broker.url})
-
-
-def _on_artemis(running: RunningBroker, instance: str, queues: Sequence[str]) -> Cast:
-    applications = CoreApplications(running.endpoint)
-    guest = guest_of_artemis(running, applications, instance, queues)
-    return Cast(guest, applications, _options_of(running))
-
-
-def _on_classic(running: RunningBroker, instance: str, queues: Sequence[str]) -> Cast:
-    applications = StompApplications(running.stomp)
-    guest = guest_of_classic(running, applications, instance, queues)
-    return Cast(guest, applications, _options_of(running))
+    version: str
+    broker: Callable[[Path, Path], BrokerProcess]
+    guest: Callable[[RunningBroker, str, Sequence[str]], Guest]
 
 
 PRODUCTS: Final[Mapping[BrokerKind, Product]] = {
     BrokerKind.ARTEMIS: Product(
         "Artemis",
-        "apache-artemis-",
+        "apache-artemis",
         _ARTEMIS_JAR,
         "rules.broker.xml",
         "DLQ",
-        artemis_home,
-        _started_artemis,
-        _on_artemis,
+        ARTEMIS,
+        ArtemisBroker,
+        guest_of_artemis,
     ),
     BrokerKind.CLASSIC: Product(
         "Classic",
-        "apache-activemq-",
+        "apache-activemq",
         _CLASSIC_JAR,
         "rules.activemq.xml",
         "ActiveMQ.DLQ",
-        classic_home,
-        _started_classic,
-        _on_classic,
+        CLASSIC,
+        ClassicBroker,
+        guest_of_classic,
     ),
 }
 
@@ -224,25 +181,26 @@ def play(
     rules = files("amqsidecar.demo").joinpath(product.rules)
     with tempfile.TemporaryDirectory(prefix="amqsidecar-demo-") as name, as_file(rules) as policy:
         folder = Path(name)
+        broker: Guest | BrokerProcess
         if running is not None:
-            cast = product.guest(running, instance, _queues_of(script, product.dead_letters))
+            broker = product.guest(running, instance, _queues_of(script, product.dead_letters))
             title = f"{product.name} at {running.url.host}:{running.url.port}"
         else:
             assert broker_home is not None  # noqa: S101 - fetched above
-            cast = product.started(broker_home, folder / "broker")
-            title = broker_home.name.replace(product.folder, f"{product.name} ")
+            broker = product.broker(broker_home, folder / "broker")
+            title = broker_home.name.replace(f"{product.folder}-", f"{product.name} ")
         stage = Stage(
             title=title,
-            broker=cast.broker,
-            applications=cast.applications,
-            sidecar=Sidecar(folder, instance, cast.options, product.dead_letters, policy),
+            broker=broker,
+            applications=broker.applications,
+            sidecar=Sidecar(folder, instance, broker.options, product.dead_letters, policy),
             rules=product.rules,
             dead_letter_queue=product.dead_letters,
             groups=script.groups(),
         )
-        code = perform(console, [stage], script, keeps=keeps)
-    if isinstance(cast.broker, Guest):
-        for line in cast.broker.leftovers:
+        code = perform(console, stage, script, keeps=keeps)
+    if isinstance(broker, Guest):
+        for line in broker.leftovers:
             console.print(line, markup=False, highlight=False, soft_wrap=True)
     return code
 
@@ -252,16 +210,10 @@ def _queues_of(script: Script, dead_letters: str) -> tuple[str, ...]:
     return (*(one.queue for one in script.groups()), LEFT, dead_letters, final)
 
 
-def _options_of(running: RunningBroker) -> Mapping[str, object]:
-    options: dict[str, object] = {"url": str(running.url)}
-    if running.password_file is not None:
-        options["password_file"] = str(running.password_file.absolute())
-    return options
-
-
 def _fetched(product: Product, console: Console) -> Path:
     """Return the distribution out of the cache; show how far its download is."""
+    fetched = partial(distribution, product.folder, product.version)
     if not console.is_terminal:
-        return product.home(lambda line: console.print(line, soft_wrap=True, highlight=False))
+        return fetched(partial(console.print, soft_wrap=True, highlight=False))
     with console.status(product.name) as status:
-        return product.home(status.update)
+        return fetched(status.update)

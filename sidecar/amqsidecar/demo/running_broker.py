@@ -16,6 +16,7 @@ from amqsidecar.clock import SystemClock
 from amqsidecar.config.broker_url import BrokerUrl
 from amqsidecar.demo.applications import WireApplications, endpoint_at
 from amqsidecar.demo.core_applications import CoreApplications
+from amqsidecar.demo.stomp_applications import StompApplications
 from amqsidecar.engine.recovery import TOKEN_QUEUE_PREFIX
 from amqsidecar.errors import SidecarError
 from amqsidecar.model.destination import queue
@@ -38,18 +39,17 @@ class RunningBroker:
     password_file: Path | None
     password: str | None
 
-    @property
-    def stomp(self) -> Endpoint:
-        """Where it listens for STOMP, with the user."""
-        return self._endpoint_at(self.stomp_port)
-
-    @property
-    def endpoint(self) -> Endpoint:
-        """Where it listens for the sidecar's wire, with the user."""
-        return self._endpoint_at(self.url.port)
-
-    def _endpoint_at(self, port: int) -> Endpoint:
+    def endpoint_at(self, port: int) -> Endpoint:
+        """Return a connector of this host, with the user."""
         return endpoint_at(self.url.host, port, self.url.user, fixed_password(self.password))
+
+    @property
+    def options(self) -> Mapping[str, object]:
+        """The options of a sidecar on it, below `broker`."""
+        options: dict[str, object] = {"url": str(self.url)}
+        if self.password_file is not None:
+            options["password_file"] = str(self.password_file.absolute())
+        return options
 
 
 class Guest:
@@ -59,11 +59,14 @@ class Guest:
     there before and are empty. Messages of others stay, and so do their queues.
 
     Attributes:
+        applications: that speak with it.
+        options: of a sidecar on it, below `broker`.
         leftovers: sentences on things that could not be removed.
     """
 
     def __init__(
         self,
+        running: RunningBroker,
         applications: WireApplications,
         existing: Callable[[], Collection[str]],
         remove: Callable[[Sequence[str]], Mapping[str, str]],
@@ -72,7 +75,8 @@ class Guest:
     ) -> None:
         """Prepare; nothing is connected yet."""
         self.leftovers: list[str] = []
-        self._applications = applications
+        self.applications = applications
+        self.options = running.options
         self._existing = existing
         self._remove = remove
         self._token_queue = f"{TOKEN_QUEUE_PREFIX}{instance}"
@@ -90,7 +94,7 @@ class Guest:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._applications.disconnect()
+        self.applications.disconnect()
         try:
             self._clean()
         except SidecarError as cause:
@@ -99,8 +103,8 @@ class Guest:
 
     def _clean(self) -> None:
         for one in self._queues:
-            self._applications.discard(one)
-        others = [one for one in self._queues if not self._applications.is_empty(one)]
+            self.applications.discard(one)
+        others = [one for one in self._queues if not self.applications.is_empty(one)]
         kept = self._known.union(others)
         ours = (*self._queues, self._token_queue)
         for name, refused in self._remove([one for one in ours if one not in kept]).items():
@@ -118,12 +122,11 @@ def _remove(link: ExaminedLink, names: Iterable[str]) -> Mapping[str, str]:
     return {name: refused for name, refused in answers.items() if refused is not None}
 
 
-def guest_of_classic(
-    running: RunningBroker, applications: WireApplications, instance: str, queues: Sequence[str]
-) -> Guest:
-    """Return the guest on a Classic; see `Guest`."""
+def guest_of_classic(running: RunningBroker, instance: str, queues: Sequence[str]) -> Guest:
+    """Return the guest on a Classic, whose applications speak STOMP; see `Guest`."""
+    endpoint = running.endpoint_at(running.url.port)
     link = OpenWireLink(
-        ClassicLinkSettings(running.endpoint, clock=SystemClock(), instance=f"{instance}-cleans")
+        ClassicLinkSettings(endpoint, clock=SystemClock(), instance=f"{instance}-cleans")
     )
 
     def existing() -> Collection[str]:
@@ -133,17 +136,19 @@ def guest_of_classic(
         finally:
             look.close()
 
-    return Guest(applications, existing, partial(_remove, link), instance, queues)
+    applications = StompApplications(running.endpoint_at(running.stomp_port))
+    return Guest(running, applications, existing, partial(_remove, link), instance, queues)
 
 
-def guest_of_artemis(
-    running: RunningBroker, applications: CoreApplications, instance: str, queues: Sequence[str]
-) -> Guest:
+def guest_of_artemis(running: RunningBroker, instance: str, queues: Sequence[str]) -> Guest:
     """Return the guest on an Artemis; see `Guest`."""
+    endpoint = running.endpoint_at(running.url.port)
     link = CoreArtemisLink(
-        ArtemisLinkSettings(running.endpoint, clock=SystemClock(), instance=f"{instance}-cleans")
+        ArtemisLinkSettings(endpoint, clock=SystemClock(), instance=f"{instance}-cleans")
     )
+    applications = CoreApplications(endpoint)
     return Guest(
+        running,
         applications,
         lambda: applications.existing(queues),
         # Why only those: Artemis refuses to remove a queue that is missing.

@@ -12,7 +12,7 @@ from threading import Lock
 
 from amqsidecar.clock import SystemClock
 from amqsidecar.demo.accounts import Count, count
-from amqsidecar.demo.applications import Applications, ConsumedMessage, FailingConsumer
+from amqsidecar.demo.applications import BackgroundConsumer, ConsumedMessage, WireApplications
 from amqsidecar.demo.sidecar import Sidecar
 from amqsidecar.demo.waiting import eventually
 from amqsidecar.errors import SidecarError, StoreError
@@ -164,7 +164,7 @@ class Stage:
         *,
         title: str,
         broker: AbstractContextManager[object],
-        applications: Applications,
+        applications: WireApplications,
         sidecar: Sidecar,
         rules: str,
         dead_letter_queue: str,
@@ -173,7 +173,7 @@ class Stage:
         self.title = title
         self.groups = groups
         self.sidecar = sidecar
-        self.console = sidecar.console
+        self.console_line = f"Console of {title}: {sidecar.console}"
         self.schedule = DemoSchedule(sidecar.store)
         self._broker = broker
         self._applications = applications
@@ -183,8 +183,8 @@ class Stage:
         self._sidecar_words = "not started yet"
         self._is_dead = False
         self._is_running = False
-        self._consumers: list[FailingConsumer] = []
-        self._final: FailingConsumer | None = None
+        self._consumers: list[BackgroundConsumer] = []
+        self._final: BackgroundConsumer | None = None
         self._had_row: set[tuple[str, int]] = set()
 
     # ------------------------------------------------------------------ what happens

@@ -103,10 +103,10 @@ class StompConsumer(BackgroundConsumer):
     def _answer(self, connection: StompConnection, frame: Frame) -> None:
         message_id = frame.text(b"message-id")
         one = frame.text(ID.encode()) or message_id
-        fails = self._record.receive(one, message_id)
+        fails = self._receive(one, message_id)
         connection.send("NACK" if fails else "ACK", [(b"id", frame.first(b"ack") or b"")])
         connection.flush()
-        self._record.finish(one, message_id, fails=fails)
+        self._finish(one, message_id, fails=fails)
 
 
 @contextmanager

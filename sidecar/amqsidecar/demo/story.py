@@ -7,9 +7,8 @@ At the end every message is counted by its id, as the consumers saw it. Everythi
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from dataclasses import dataclass
 from types import FrameType
 from typing import Final
@@ -27,7 +26,7 @@ FAILED: Final = 1
 INTERRUPTED: Final = 130
 LEFT_MESSAGES: Final = 25
 TRY_IT: Final = """\
-{consoles}
+{console}
 
 25 payments died while their database was away, and would wait for an hour. The database is back.
 Three clicks: the group of [bold]demo.payments[/] on the first screen, [bold]Retry…[/],
@@ -73,10 +72,10 @@ class Cut(Exception):
 class DemoStory:
     """The steps of the demo, in a thread of its own beside the view."""
 
-    def __init__(self, stages: Sequence[Stage], script: Script, *, keeps: bool) -> None:
-        self.stages = stages
+    def __init__(self, stage: Stage, script: Script, *, keeps: bool) -> None:
+        self.stage = stage
         self.keeps = keeps
-        self.caption = "Starting the broker: " + ", ".join(one.title for one in stages)
+        self.caption = f"Starting the broker: {stage.title}"
         self._script = script
         self._cut = threading.Event()
         self._failure: BaseException | None = None
@@ -111,8 +110,8 @@ class DemoStory:
 
     def _run(self) -> None:
         try:
-            with ExitStack() as stack, ThreadPoolExecutor(2 * len(self.stages)) as pool:
-                self._perform(stack, pool)
+            with self.stage.open(), ThreadPoolExecutor(1) as pool:
+                self._perform(pool)
         except BaseException as failure:  # noqa: BLE001 - told to the main thread
             if not self._cut.is_set():
                 self._failure = failure
@@ -120,39 +119,31 @@ class DemoStory:
             self._is_over.set()
             self._ended.set()
 
-    def _perform(self, stack: ExitStack, pool: ThreadPoolExecutor) -> None:
-        def each(act: Callable[[Stage], object]) -> None:
-            if self._cut.is_set():
-                raise Cut
-            list(pool.map(act, self.stages))
-
-        script = self._script
-        each(lambda stage: stack.enter_context(stage.open()))
-        self.caption = "Starting the sidecar: amqsidecar run"
-        each(Stage.start_sidecar)
-        self.caption = "Applications send messages, and consumers fail with them"
-        sending = [pool.submit(stage.produce, script.spread_s) for stage in self.stages]
-        self._wait(script.kill_after_s)
-        self.caption = (
-            "kill -9: the sidecar is dead. Waiting messages wait; new dead letters pile up"
-        )
-        each(Stage.kill_sidecar)
-        self._wait(script.dead_s)
-        self.caption = "Restarting it: the token in the broker proves which cycle was committed"
-        each(Stage.start_sidecar)
-        self.caption = "It continues where it stopped, late messages first: nothing is lost"
-        for one in sending:
-            one.result()
-        each(lambda stage: stage.finish(FINISH_WITHIN_S))
-        self.caption = "Every message has reached its end"
+    def _perform(self, pool: ThreadPoolExecutor) -> None:
+        script, stage = self._script, self.stage
+        self._begin("Starting the sidecar: amqsidecar run")
+        stage.start_sidecar()
+        self._begin("Applications send messages, and consumers fail with them")
+        sending = pool.submit(stage.produce, script.spread_s)
+        self._cut.wait(script.kill_after_s)
+        self._begin("kill -9: the sidecar is dead. Waiting messages wait; new dead letters pile up")
+        stage.kill_sidecar()
+        self._cut.wait(script.dead_s)
+        self._begin("Restarting it: the token in the broker proves which cycle was committed")
+        stage.start_sidecar()
+        self._begin("It continues where it stopped, late messages first: nothing is lost")
+        sending.result()
+        stage.finish(FINISH_WITHIN_S)
+        self._begin("Every message has reached its end")
         if self.keeps:
-            each(lambda stage: stage.leave_a_group(LEFT_MESSAGES))
+            stage.leave_a_group(LEFT_MESSAGES)
             self._is_over.set()
             self._cut.wait()
 
-    def _wait(self, seconds: float) -> None:
-        if self._cut.wait(seconds):
+    def _begin(self, caption: str) -> None:
+        if self._cut.is_set():
             raise Cut
+        self.caption = caption
 
 
 def watch(show: DemoStory, view: View) -> None:
@@ -162,27 +153,24 @@ def watch(show: DemoStory, view: View) -> None:
     is_going = True
     while is_going:
         is_going = show.goes_on(1 / FRAMES_PER_S)
-        snapshots = [stage.snapshot() for stage in show.stages]
-        view.show(show.caption, snapshots, time.monotonic() - began_s)
+        view.show(show.caption, show.stage.snapshot(), time.monotonic() - began_s)
 
 
 def close_with(console: Console, show: DemoStory) -> int:
     """Print how it ended and where to look next; return the exit code, if need be much later."""
-    stages = show.stages
-    results = {stage.title: (stage.result(), stage.deaths) for stage in stages}
-    redelivery_id = stages[0].schedule.survivor()
+    stage, result = show.stage, show.stage.result()
+    redelivery_id = stage.schedule.survivor()
     if redelivery_id is not None:
         console.print(f"\n[bold]One of them:[/] amqsidecar show {redelivery_id}\n")
-        told = stages[0].sidecar.told("show", redelivery_id)
+        told = stage.sidecar.told("show", redelivery_id)
         console.print(told, markup=False, highlight=False, no_wrap=True, overflow="ellipsis")
-    console.print(closing_table(results))
+    console.print(closing_table(stage.title, result, stage.deaths))
     console.print()
     console.print(Panel(LOOK_NEXT, title="Where to look next", border_style="grey50"))
     if show.keeps:
-        consoles = "\n".join(f"Console of {one.title}: {one.console}" for one in stages)
-        console.print(TRY_IT.format(consoles=consoles), highlight=False, soft_wrap=True)
+        console.print(TRY_IT.format(console=stage.console_line), highlight=False, soft_wrap=True)
         show.stay()
-    return 0 if all(result.is_clean for result, _ in results.values()) else FAILED
+    return 0 if result.is_clean else FAILED
 
 
 def interrupt(_number: int, _frame: FrameType | None) -> None:
@@ -190,17 +178,15 @@ def interrupt(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def perform(console: Console, stages: Sequence[Stage], script: Script, *, keeps: bool) -> int:
+def perform(console: Console, stage: Stage, script: Script, *, keeps: bool) -> int:
     """Play the story and print how it ended; return the exit code.
 
     Returns:
         0 = nothing was lost or doubled; `FAILED`, or `INTERRUPTED`.
     """
     signal.signal(signal.SIGTERM, interrupt)
-    show = DemoStory(stages, script, keeps=keeps)
-    for one in stages:
-        console.print(f"Console of {one.title}: {one.console}", highlight=False, soft_wrap=True)
-    console.print()
+    show = DemoStory(stage, script, keeps=keeps)
+    console.print(f"{stage.console_line}\n", highlight=False, soft_wrap=True)
     try:
         with_view(console, lambda view: watch(show, view))
         return close_with(console, show)

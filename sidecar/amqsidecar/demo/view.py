@@ -39,9 +39,9 @@ _LATE = "bold black on dark_orange"
 
 
 class View(Protocol):
-    """Shows the stages for as long as the demo runs."""
+    """Shows the stage for as long as the demo runs."""
 
-    def show(self, caption: str, snapshots: Sequence[Snapshot], elapsed_s: float) -> None:
+    def show(self, caption: str, snapshot: Snapshot, elapsed_s: float) -> None:
         """Show how things stand now."""
         ...
 
@@ -52,21 +52,21 @@ class Board:
     def __init__(self, live: Live) -> None:
         self._live = live
 
-    def show(self, caption: str, snapshots: Sequence[Snapshot], elapsed_s: float) -> None:
+    def show(self, caption: str, snapshot: Snapshot, elapsed_s: float) -> None:
         """Draw the next frame."""
-        self._live.update(board(caption, snapshots, elapsed_s), refresh=True)
+        self._live.update(board(caption, snapshot, elapsed_s), refresh=True)
 
 
 class Lines:
-    """One line for each broker every few seconds, and one for each new caption."""
+    """One line every few seconds, and one for each new caption."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._caption = ""
         self._next_s = 0.0
-        self._last: dict[str, str] = {}
+        self._last = ""
 
-    def show(self, caption: str, snapshots: Sequence[Snapshot], elapsed_s: float) -> None:
+    def show(self, caption: str, snapshot: Snapshot, elapsed_s: float) -> None:
         """Print the new lines."""
         if caption != self._caption:
             self._caption = caption
@@ -74,13 +74,12 @@ class Lines:
         if elapsed_s < self._next_s:
             return
         self._next_s = elapsed_s + PLAIN_LINE_EVERY_S
-        for one in snapshots:
-            numbers = ", ".join(
-                f"{one.number(fate)} {words}" for fate, words in _NUMBERS if one.number(fate)
-            )
-            if numbers != self._last.get(one.title, ""):
-                self._last[one.title] = numbers
-                self._print(elapsed_s, f"  {one.title}: {numbers}")
+        numbers = ", ".join(
+            f"{snapshot.number(fate)} {words}" for fate, words in _NUMBERS if snapshot.number(fate)
+        )
+        if numbers != self._last:
+            self._last = numbers
+            self._print(elapsed_s, f"  {snapshot.title}: {numbers}")
 
     def _print(self, elapsed_s: float, text: str) -> None:
         self._console.print(f"{elapsed_s:5.1f} s  {text}", soft_wrap=True, highlight=False)
@@ -96,7 +95,7 @@ _NUMBERS = (
 )
 
 
-def board(caption: str, snapshots: Sequence[Snapshot], elapsed_s: float) -> RenderableType:
+def board(caption: str, snapshot: Snapshot, elapsed_s: float) -> RenderableType:
     """Return one frame."""
     head = Table.grid(expand=True)
     head.add_column(ratio=1)
@@ -104,15 +103,8 @@ def board(caption: str, snapshots: Sequence[Snapshot], elapsed_s: float) -> Rend
     head.add_row(
         Text("amqsidecar", "bold") + Text("  every tile is a message"), f"{elapsed_s:.0f} s"
     )
-    panels = Table.grid(expand=True, padding=0)
-    for _ in snapshots:
-        panels.add_column(ratio=1)
-    panels.add_row(*(_panel(one) for one in snapshots))
-    return Group(head, _legend(), panels, Text(f" {caption} ", _caption_style(snapshots)))
-
-
-def _caption_style(snapshots: Sequence[Snapshot]) -> str:
-    return _ALARM if any(one.is_sidecar_dead for one in snapshots) else "bold"
+    style = _ALARM if snapshot.is_sidecar_dead else "bold"
+    return Group(head, _legend(), _panel(snapshot), Text(f" {caption} ", style))
 
 
 def _legend() -> Text:
@@ -179,21 +171,20 @@ def _numbers(one: Snapshot) -> Text:
     return text
 
 
-def closing_table(results: Mapping[str, tuple[Count, int]]) -> Table:
-    """Return the fates of all messages by broker, and how often a consumer failed."""
-    title = "By message id, as the consumers saw them"
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+def closing_table(title: str, result: Count, deaths: int) -> Table:
+    """Return the fates of all messages, and how often a consumer failed."""
+    caption = "By message id, as the consumers saw them"
+    table = Table(title=caption, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("broker", no_wrap=True)
     for name in ("in", "deaths", "recovered", "exhausted", "discarded", "lost", "doubled"):
         table.add_column(name, justify="right")
-    for title, (result, deaths) in results.items():
-        table.add_row(
-            title,
-            str(result.sent),
-            str(deaths),
-            *(str(len(ids)) for ids in (result.recovered, result.exhausted, result.discarded)),
-            *(_coloured(len(ids)) for ids in (result.lost, result.doubled)),
-        )
+    table.add_row(
+        title,
+        str(result.sent),
+        str(deaths),
+        *(str(len(ids)) for ids in (result.recovered, result.exhausted, result.discarded)),
+        *(_coloured(len(ids)) for ids in (result.lost, result.doubled)),
+    )
     return table
 
 
