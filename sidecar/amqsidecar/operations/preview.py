@@ -36,6 +36,7 @@ BEING_SENT: Final = "being sent just now"
 FINAL: Final = "already on the way to a final dead-letter queue"
 IN_FINAL_QUEUE: Final = "already in a final dead-letter queue"
 
+_TAKES: Final = {*SENDS, Action.DISCARD, Action.TAKE_BACK}
 
 AskGate = Callable[[Destination], GateAnswer]
 """Returns the gate's answer for a destination (`SendGate.ask`)."""
@@ -108,10 +109,7 @@ def preview(
     gate: OpenGate | None = None,
     target: str | None = None,
 ) -> Preview:
-    """Return the preview of an action.
-
-    Above `ROWS_MAX` rows the tallies answer, where they can; else the newest rows
-    are looked at, a bounded number.
+    """Return the preview of an action, with notes for a person.
 
     Args:
         schedule: an open one.
@@ -122,13 +120,36 @@ def preview(
         gate: asks the broker about the destinations; None = it is not asked.
         target: where a redirect goes; None = another action, or not known yet.
     """
+    found = examine(schedule, action, selection, suffix=suffix, after=after)
+    notes = [*found.notes]
+    # Why the first alone: the offers are about all of the selection.
+    if after is None and found.count and action in _TAKES and not selection.looks_into_messages:
+        notes += reach_notes(schedule, selection.rows, effect_of(action))
+    names = [one.destination for one in found.targets] if target is None else [target]
+    if action in SENDS and found.count and names:
+        notes += gate_notes(gate, names[:ASKED_MAX])
+    return msgspec.structs.replace(found, notes=notes)
+
+
+def examine(
+    schedule: Schedule,
+    action: Action,
+    selection: Selection,
+    *,
+    suffix: str,
+    after: RowKey | None = None,
+) -> Preview:
+    """Return what an action would change: `preview` without the offers and the gate's notes.
+
+    Above `ROWS_MAX` rows the tallies answer, where they can; else the newest rows
+    are looked at, a bounded number.
+    """
     selection = msgspec.structs.replace(selection, rows=narrow(action, selection.rows))
     since = schedule.event_mark()
     if after is None and is_tallied(selection):
         parts = _tallied(schedule, selection.rows)
         if sum(parts.values()) > ROWS_MAX:
-            found = _by_tallies(schedule, action, selection.rows, parts, since, suffix)
-            return _with_gate(_with_reach(schedule, found, selection), gate, target)
+            return _by_tallies(schedule, action, selection.rows, parts, since, suffix)
     look = _Look(action, schedule, selector(selection), suffix)
     pages = 0
     while pages < PAGES_MAX and look.has_room:
@@ -138,7 +159,7 @@ def preview(
         pages += 1
         if after is None:
             break
-    found = Preview(
+    return Preview(
         action=action,
         count=sum(look.parts.values()),
         is_whole=after is None,
@@ -155,28 +176,6 @@ def preview(
         since=since,
         next_after=after,
     )
-    return _with_gate(_with_reach(schedule, found, selection), gate, target)
-
-
-def _with_reach(schedule: Schedule, found: Preview, selection: Selection) -> Preview:
-    """Return a preview that offers the messages which can be taken alone."""
-    takes = found.action in {*SENDS, Action.DISCARD, Action.TAKE_BACK}
-    if not takes or not found.count or selection.looks_into_messages:
-        return found
-    act = effect_of(found.action)
-    notes = [*found.notes, *reach_notes(schedule, selection.rows, act)]
-    return msgspec.structs.replace(found, notes=notes)
-
-
-def _with_gate(found: Preview, gate: OpenGate | None, target: str | None) -> Preview:
-    """Return a preview with the answers of the gate about the destinations of its sends."""
-    if found.action not in SENDS or not found.count:
-        return found
-    names = [one.destination for one in found.targets] if target is None else [target]
-    if not names:
-        return found
-    notes = [*found.notes, *gate_notes(gate, names[:ASKED_MAX])]
-    return msgspec.structs.replace(found, notes=notes)
 
 
 def gate_notes(gate: OpenGate | None, names: Sequence[str]) -> Iterator[str]:

@@ -76,6 +76,18 @@ def test_the_prefix_of_many_is_offered_too(
     assert "(--limit 2)" in offer
 
 
+def test_the_prefix_is_offered_by_the_first_page_of_a_preview_alone(
+    store: UnsyncedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(previews, "ROWS_MAX", 1)
+    lie(store, "oxo" + "x" * 9 + "o")
+    chosen = Selection(rows=RowFilter(ids=(1, 3, 13)))
+    first = preview(store, Action.RETRY, chosen, suffix=".x")
+    second = preview(store, Action.RETRY, chosen, suffix=".x", after=first.next_after)
+    assert [first.count, second.count] == [1, 1]
+    assert ["(--limit 2)" in str(one.notes) for one in (first, second)] == [True, False]
+
+
 def test_a_prefix_counts_what_comes_before_from_elsewhere(store: UnsyncedStore) -> None:
     lie(store, "oo", queue="queue://short")
     lie(store, "o" + "x" * 10 + "o")

@@ -48,6 +48,7 @@ from amqsidecar.operations.preview import (
     OpenGate,
     Preview,
     drift,
+    examine,
     gate_notes,
     preview,
     running_notes,
@@ -245,7 +246,7 @@ def _count(store: Schedule, asked: Asked, wish: Wish) -> tuple[int | None, bool]
     if asked.yes:
         # Why: examining each of millions takes as long as the action, and no person asked for it.
         return None, True
-    found = preview(store, wish.action, wish.selection, suffix="", target=wish.target)
+    found = examine(store, wish.action, wish.selection, suffix="")
     return found.count, found.is_whole
 
 

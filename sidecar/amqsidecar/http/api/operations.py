@@ -32,7 +32,7 @@ from amqsidecar.operations.browse import row_named
 from amqsidecar.operations.listing import Bounds
 from amqsidecar.operations.message import NothingToChange, edit_and_retry, try_edit
 from amqsidecar.operations.operate import Wish
-from amqsidecar.operations.preview import Preview, drift, needs_second, preview
+from amqsidecar.operations.preview import Preview, drift, examine, needs_second, preview
 from amqsidecar.operations.progress import OperationResult, read_progress
 from amqsidecar.schedule import Schedule
 from amqsidecar.telemetry import audit
@@ -217,28 +217,6 @@ class ActionEndpoints:
             ),
         ]
 
-    def _would(
-        self,
-        at: QueryContext,
-        call: Call,
-        action: Action,
-        selection: Selection,
-        target: str | None = None,
-        *,
-        asks: bool = False,
-    ) -> Preview:
-        tools = self._queries.tools(call.caller)
-        found = preview(
-            at.may(right_of(action)),
-            action,
-            selection,
-            suffix=tools.final_suffix,
-            gate=tools.gate if asks else None,
-            target=target,
-        )
-        example = None if found.example is None else self._queries.masking.struct(found.example)
-        return msgspec.structs.replace(found, example=example)
-
     def _selected(self, at: QueryContext, action: Action, given: ActedOn, call: Call) -> Selection:
         asked = understood(at, given, self._queries.masking, call.caller).selection
         return bounded(
@@ -248,17 +226,21 @@ class ActionEndpoints:
     async def _preview_operation(self, call: Call) -> Preview:
         query: PreviewQuery = call.query
         target = None if query.target is None else str(operate.checked_target(query.target))
-        return await self._queries.ask(
-            call.caller,
-            lambda at: self._would(
-                at,
-                call,
+        tools = self._queries.tools(call.caller)
+
+        def would(at: QueryContext) -> Preview:
+            found = preview(
+                at.may(right_of(query.action)),
                 query.action,
                 self._selected(at, query.action, query, call),
-                target,
-                asks=True,
-            ),
-        )
+                suffix=tools.final_suffix,
+                gate=tools.gate,
+                target=target,
+            )
+            example = None if found.example is None else self._queries.masking.struct(found.example)
+            return msgspec.structs.replace(found, example=example)
+
+        return await self._queries.ask(call.caller, would)
 
     async def _create_operation(self, call: Call) -> Operation:
         wanted: NewOperation = call.body
@@ -269,9 +251,9 @@ class ActionEndpoints:
                 raise HttpRefused(
                     400, "the filter has no condition: set `everything` to select all messages"
                 )
-            found = self._would(at, call, wanted.action, selection)
+            tools, there = self._queries.tools(call.caller), at.may(right_of(wanted.action))
+            found = examine(there, wanted.action, selection, suffix=tools.final_suffix)
             check_expected(found, wanted.expected)
-            above = self._queries.tools(call.caller).second_person_above
             wish = Wish(
                 action=wanted.action,
                 selection=selection,
@@ -281,7 +263,7 @@ class ActionEndpoints:
                 target=wanted.target,
                 expected=wanted.expected,
                 since=wanted.since,
-                needs_second=needs_second(found, above),
+                needs_second=needs_second(found, tools.second_person_above),
                 until=wanted.until,
                 longest_ms=wanted.longest_s * 1000,
             )

@@ -28,6 +28,7 @@ from amqsidecar.operations.preview import (
     OpenGate,
     Preview,
     drift,
+    examine,
     gate_notes,
     needs_second,
     preview,
@@ -99,7 +100,7 @@ def routes(console: Console) -> Iterable[BaseRoute]:
                 _refuse_doubtful(tools.gate, wish.target, form)
                 there = at.may(right_of(action))
                 selection = _chosen(there, action, query)
-                now = preview(there, action, selection, suffix=tools.final_suffix)
+                now = examine(there, action, selection, suffix=tools.final_suffix)
                 if wish.expected is not None:
                     changed = drift(now.count, wish.expected, is_whole=now.is_whole)
                     if changed is not None:
