@@ -14,8 +14,8 @@ from amqsidecar.model.row_changes import Exhausting
 from amqsidecar.model.schedule import RowFilter, RowState, RowView
 from amqsidecar.model.signal import EndedWait, Signal
 from amqsidecar.operations import operate
+from amqsidecar.operations.markers import end_waits
 from amqsidecar.operations.operate import Wish
-from amqsidecar.operations.signals import end_waits
 from amqsidecar.schedule import Schedule
 from support.stores.rows import scheduled, taken_row, took
 

@@ -1,9 +1,11 @@
-"""Lists as files, streamed page by page; API and console give the same.
+"""Lists as CSV (RFC 4180), streamed page by page; API and console give the same.
 
 A list is read page by page and never held in memory: changes meanwhile may be in it or not.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+import csv
+import io
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -11,17 +13,97 @@ import msgspec
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from amqsidecar.formats.csv_cell import cell
 from amqsidecar.http.access import Caller, HttpRefused
 from amqsidecar.http.store_queries import QueryContext, StoreQueries
 from amqsidecar.ledger import RowKey, RowOrder
-from amqsidecar.model.operation import OutcomeKind, Selection
-from amqsidecar.operations import export
+from amqsidecar.model.operation import Member, OutcomeKind, Selection
+from amqsidecar.model.schedule import RowView
 from amqsidecar.operations.failures.find_group import with_numbered
 from amqsidecar.operations.failures.groups import Group, read_groups
 from amqsidecar.operations.listing import list_messages
 from amqsidecar.operations.select import conditions
+from amqsidecar.operations.words import clock_time
 from amqsidecar.schedule import Schedule
 from amqsidecar.telemetry import audit
+
+ROWS_MAX: Final = 10_000
+"""Maximum rows of an exported list."""
+
+PAGE_ROWS: Final = 100
+"""Rows in memory at a time."""
+
+PAGES_MAX: Final = 500
+"""Pages that are looked at; looking is bounded, so a page may have fewer rows than it could."""
+
+GROUPS_HEADERS: Final = (
+    *("destination", "cause_group", "trend", "recent", "day_before", "first_at", "last_at"),
+    *("total", "waiting", "held", "parked", "exhausted", "example_id", "note", "note_author"),
+)
+
+
+def groups_csv(groups: Iterable[Group]) -> str:
+    """Return groups as lines of CSV."""
+    return csv_lines(
+        (
+            *(group.destination, group.cause_group, group.trend.value),
+            *(group.recent, group.day_before, _time(group.first_at_ms)),
+            *(_time(group.last_at_ms), group.total, group.waiting, group.held, group.parked),
+            *(group.exhausted, group.example_id),
+            *((None, None) if group.note is None else (group.note.text, group.note.author)),
+        )
+        for group in groups
+    )
+
+
+MESSAGES_HEADERS: Final = (
+    *("id", "redelivery_id", "state", "destination", "source", "cause_group", "cause"),
+    *("redelivery_count", "received_at", "due_at", "rule", "reason", "message_id"),
+    *("size_bytes", "is_final", "in_flight", "final_queue"),
+)
+
+
+def messages_csv(rows: Iterable[RowView]) -> str:
+    """Return waiting messages as lines of CSV."""
+    return csv_lines(
+        (
+            *(row.id, row.redelivery_id, row.state.value, row.destination, row.source),
+            *(row.cause_group, row.cause, row.redelivery_count, _time(row.received_at_ms)),
+            *(_time(row.due_at_ms), row.rule, row.reason, row.message_id, row.size_bytes),
+            *(int(row.is_final), int(row.in_flight), row.final_queue or ""),
+        )
+        for row in rows
+    )
+
+
+MEMBERS_HEADERS: Final = (
+    *("redelivery_id", "destination", "outcome", "changed_at", "resent_at", "evidence"),
+)
+
+
+def members_csv(members: Iterable[Member]) -> str:
+    """Return the outcomes of an operation's messages as lines of CSV."""
+    return csv_lines(
+        (
+            *(one.redelivery_id, one.destination),
+            "not sent yet" if one.outcome is None else one.outcome.value,
+            *(_time(one.changed_at_ms), _time(one.resent_at_ms), one.evidence),
+        )
+        for one in members
+    )
+
+
+def csv_lines(rows: Iterable[Sequence[object]]) -> str:
+    """Return rows as lines of CSV, each cell as `cell` has it."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, quoting=csv.QUOTE_ALL)
+    writer.writerows([cell(value) for value in row] for row in rows)
+    return text.getvalue()
+
+
+def _time(at_ms: int | None) -> str | None:
+    return None if at_ms is None else clock_time(at_ms)
+
 
 CSV = "text/csv"
 GROUPS_MAX = 2_000
@@ -71,7 +153,7 @@ class Exports:
 
         found = await self._queries.ask(caller, read)
         _audit("groups", selection={"destination": destination} if destination else None)
-        text = export.csv_lines([export.GROUPS_HEADERS]) + export.groups_csv(found)
+        text = csv_lines([GROUPS_HEADERS]) + groups_csv(found)
         name = "groups" if len(found) < GROUPS_MAX else f"groups-first-{GROUPS_MAX}"
         return Response(_encoded(text), headers=_headers(name))
 
@@ -94,9 +176,9 @@ class Exports:
             rows = [masking.struct(row, has_groups=True) for row in found.rows]
             key = found.next_after
             read_next = None if key is None else partial(read, after=key)
-            return ExportPage(export.messages_csv(rows), len(rows), read_next)
+            return ExportPage(messages_csv(rows), len(rows), read_next)
 
-        answer = await self._streamed(caller, "messages", export.MESSAGES_HEADERS, read)
+        answer = await self._streamed(caller, "messages", MESSAGES_HEADERS, read)
         _audit("messages", selection=conditions(selection))
         return answer
 
@@ -115,9 +197,9 @@ class Exports:
             found = store.members(number, outcome, limit, after)
             has_more = len(found) == limit
             read_next = partial(read, after=found[-1].redelivery_id) if has_more else None
-            return ExportPage(export.members_csv(found), len(found), read_next)
+            return ExportPage(members_csv(found), len(found), read_next)
 
-        answer = await self._streamed(caller, f"operation-{number}", export.MEMBERS_HEADERS, read)
+        answer = await self._streamed(caller, f"operation-{number}", MEMBERS_HEADERS, read)
         _audit("members", operation=number)
         return answer
 
@@ -129,7 +211,7 @@ class Exports:
         self._running += 1
         try:
             # Why before the answer begins: what fails here is still answered with its status.
-            page = await self._page(caller, read, min(export.ROWS_MAX, export.PAGE_ROWS))
+            page = await self._page(caller, read, min(ROWS_MAX, PAGE_ROWS))
         except BaseException:
             self._note_end()
             raise
@@ -143,21 +225,21 @@ class Exports:
         self, caller: Caller, headers: Sequence[str], page: ExportPage
     ) -> AsyncIterator[bytes]:
         """Yield at most `ROWS_MAX` rows from a first page on, and a last line where more follow."""
-        yield _encoded(export.csv_lines([headers]))
-        left = export.ROWS_MAX
-        for number in range(1, export.PAGES_MAX + 1):
+        yield _encoded(csv_lines([headers]))
+        left = ROWS_MAX
+        for number in range(1, PAGES_MAX + 1):
             yield _encoded(page.text)
             left -= page.rows
             read_next = page.read_next
             if read_next is None:
                 return
-            if left and number < export.PAGES_MAX:
-                page = await self._page(caller, read_next, min(left, export.PAGE_ROWS))
+            if left and number < PAGES_MAX:
+                page = await self._page(caller, read_next, min(left, PAGE_ROWS))
                 continue
             more = await self._page(caller, read_next, 1)
             if more.rows or more.read_next is not None:
-                last = f"only the first {export.ROWS_MAX - left} rows are in this file"
-                yield _encoded(export.csv_lines([[last, *[""] * (len(headers) - 1)]]))
+                last = f"only the first {ROWS_MAX - left} rows are in this file"
+                yield _encoded(csv_lines([[last, *[""] * (len(headers) - 1)]]))
             return
 
     async def _page(self, caller: Caller, read: ReadPage, limit: int) -> ExportPage:

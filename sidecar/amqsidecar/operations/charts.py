@@ -1,5 +1,6 @@
 """Numbers for plots: recovery by attempt, deaths by cause, the schedule ahead."""
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
@@ -9,12 +10,54 @@ import msgspec
 
 from amqsidecar.model.failure import MERGED_STEP_MS, MINUTES_KEPT_MS, CountKind, FailureCount
 from amqsidecar.model.marker import ServiceMarkKind
-from amqsidecar.operations.confidence import Share, share
 from amqsidecar.operations.failures.former_groups import Place, read_cause_groups, read_deaths
 from amqsidecar.operations.failures.groups import DAY_MS, HOUR_MS
 from amqsidecar.operations.markers import MARKERS_MAX
 from amqsidecar.operations.words import one_line
 from amqsidecar.schedule import Schedule
+
+_Z = 1.96
+
+
+class Share(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of a whole.
+
+    Attributes:
+        part: the number of the part.
+        whole: the number of the whole; 0 = nothing is known.
+        low: with 95 % confidence the true share is not lower; see `share`.
+        high: and not higher.
+    """
+
+    part: int
+    whole: int
+    low: float
+    high: float
+
+
+def share(part: int, whole: int) -> Share:
+    """Return a share with its Wilson score interval, which is wide where little was seen.
+
+    Args:
+        part: at most `whole` of it counts.
+        whole: 0 or more.
+
+    Example:
+        >>> two_of_three = share(2, 3)
+        >>> round(two_of_three.low, 2), round(two_of_three.high, 2)
+        (0.21, 0.94)
+    """
+    if whole <= 0:
+        return Share(part=0, whole=0, low=0.0, high=1.0)
+    part = min(part, whole)
+    found = part / whole
+    weight = 1 + _Z**2 / whole
+    middle = (found + _Z**2 / (2 * whole)) / weight
+    reach = _Z * math.sqrt(found * (1 - found) / whole + _Z**2 / (4 * whole**2)) / weight
+    return Share(
+        part=part, whole=whole, low=max(0.0, middle - reach), high=min(1.0, middle + reach)
+    )
+
 
 OTHER: Final = "(all others)"
 """The series of the causes that have none of their own."""

@@ -16,9 +16,8 @@ from amqsidecar.model.schedule import (
     RowState,
     UnknownTally,
 )
-from amqsidecar.operations.charts import ChartMark, marks_since
-from amqsidecar.operations.confidence import Share, share
-from amqsidecar.operations.exhausted import read_missing, read_unknown
+from amqsidecar.operations.browse import read_missing, read_unknown
+from amqsidecar.operations.charts import ChartMark, Share, marks_since, share
 from amqsidecar.operations.failures.former_groups import DEATHS
 from amqsidecar.operations.failures.groups import (
     DAY_MS,

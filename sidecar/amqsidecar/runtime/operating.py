@@ -15,9 +15,9 @@ from amqsidecar.model.operation import SENDS, Operation, OperationState, is_work
 from amqsidecar.model.row_changes import Exhausting
 from amqsidecar.model.signal import REMEMBERED_MS
 from amqsidecar.operations.follow import follow, judge
+from amqsidecar.operations.markers import end_waits
 from amqsidecar.operations.operate import carry_out, leave, pause
 from amqsidecar.operations.retention import announced
-from amqsidecar.operations.signals import end_waits
 from amqsidecar.runtime.worker import KeptSchedule, Worker
 from amqsidecar.schedule import OpenSchedule, Schedule
 from amqsidecar.telemetry.metrics import Metrics

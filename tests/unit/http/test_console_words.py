@@ -22,7 +22,7 @@ from amqsidecar.model.foreign_token import ForeignToken
 from amqsidecar.model.operation import CAREFUL, Action, OperationPace, Selection
 from amqsidecar.model.schedule import RowFilter, RowState
 from amqsidecar.model.shown import shown
-from amqsidecar.operations.confidence import share
+from amqsidecar.operations.charts import share
 from amqsidecar.operations.failures.groups import Group, Trend
 from amqsidecar.operations.overview import (
     DestinationRecovery,

@@ -14,13 +14,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from amqsidecar.http import guard
+from amqsidecar.http import exports, guard
 from amqsidecar.http.access import Access, Role, Signing
 from amqsidecar.http.answers import show_refusal
 from amqsidecar.http.api.views import ROWS_BYTES_MAX
 from amqsidecar.http.guard import MAX_BODY_BYTES, Guard
 from amqsidecar.model.cause import KEPT_BYTES_MAX, ROW_BYTES_MAX
-from amqsidecar.operations import export, message
+from amqsidecar.operations import message
 from support.waiting import PATIENCE_S
 from support.web.console_store import dead, keep, open_store
 from support.web.site import Site, running_site
@@ -97,7 +97,7 @@ def test_an_export_is_streamed(site: Site) -> None:
 
 
 def test_an_export_reads_a_page_at_a_time(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(export, "PAGE_ROWS", 7)
+    monkeypatch.setattr(exports, "PAGE_ROWS", 7)
     answer = site.client("token").get("/api/v1/messages.csv")
     ids = [int(row["id"]) for row in csv.DictReader(answer.text.splitlines(keepends=True))]
     assert sorted(set(ids), reverse=True) == ids

@@ -35,8 +35,8 @@ from amqsidecar.operations.charts import (
     marks_since,
     recovery_by_attempt,
     schedule_ahead,
+    share,
 )
-from amqsidecar.operations.confidence import share
 from amqsidecar.operations.failures.groups import (
     DAY_MS,
     HOUR_MS,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from amqsidecar.operations.reports import REPORT_MAX_BYTES, list_reports, read_report
+from amqsidecar.http.console.report_pages import REPORT_MAX_BYTES, list_reports, read_report
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from amqsidecar.model.outcome import Counters, Observation
 from amqsidecar.model.provenance import Provenance
 from amqsidecar.model.row_changes import TAKEN_BACK, RowChange
 from amqsidecar.model.schedule import RowFilter
-from amqsidecar.operations.exhausted import read_missing, read_unknown
+from amqsidecar.operations.browse import read_missing, read_unknown
 from amqsidecar.operations.operate import Wish, begin
 from amqsidecar.runtime import final_queues
 from amqsidecar.runtime.open_resends import OpenResends

@@ -5,7 +5,7 @@ import os
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
-from amqsidecar.operations.audit_lines import LINES_MAX, read_audit
+from amqsidecar.http.console.audit_pages import LINES_MAX, read_audit
 from amqsidecar.telemetry import audit
 
 TODAY = date(2026, 11, 29)

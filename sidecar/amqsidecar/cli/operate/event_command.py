@@ -11,7 +11,7 @@ from amqsidecar.cli.reading import read_config
 from amqsidecar.cli.user import cli_actor
 from amqsidecar.clock import SystemClock
 from amqsidecar.operations.act import ActionRefused
-from amqsidecar.operations.signals import report_event
+from amqsidecar.operations.markers import report_event
 from amqsidecar.operations.words import one_line
 
 

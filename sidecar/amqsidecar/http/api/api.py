@@ -18,13 +18,12 @@ from amqsidecar.http.api.operations import ActionEndpoints
 from amqsidecar.http.api.rules import Ruling
 from amqsidecar.http.api.table import ApiEndpoint, Call, routes_of
 from amqsidecar.http.api.views import Looking, canonical
-from amqsidecar.http.exports import CSV, GROUPS_MAX, Exports
+from amqsidecar.http.exports import CSV, GROUPS_MAX, ROWS_MAX, Exports
 from amqsidecar.http.live import Live
 from amqsidecar.http.store_queries import StoreQueries
 from amqsidecar.ledger import RowOrder
 from amqsidecar.model.operation import OutcomeKind
 from amqsidecar.model.schedule import WholeNumber
-from amqsidecar.operations.export import ROWS_MAX
 
 Run = Callable[[Call], Awaitable[Response]]
 

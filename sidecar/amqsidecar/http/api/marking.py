@@ -8,8 +8,7 @@ from amqsidecar.http.api.table import ApiEndpoint, Call
 from amqsidecar.http.store_queries import QueryContext, StoreQueries
 from amqsidecar.model.marker import Marker
 from amqsidecar.model.signal import Signal
-from amqsidecar.operations.markers import MARKERS_MAX, set_marker
-from amqsidecar.operations.signals import report_event
+from amqsidecar.operations.markers import MARKERS_MAX, report_event, set_marker
 
 
 class NewMarker(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

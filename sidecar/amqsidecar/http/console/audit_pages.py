@@ -1,8 +1,12 @@
-"""The page of the audit, with a filter."""
+"""The page of the audit: the latest lines of its file, with a filter."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from os import SEEK_END
+from pathlib import Path
+from typing import Any, Final
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
@@ -10,7 +14,91 @@ from starlette.routing import BaseRoute
 from amqsidecar.http.access import HttpRefused
 from amqsidecar.http.console.console import Console, PageMissing
 from amqsidecar.http.guard import caller_of
-from amqsidecar.operations.audit_lines import LINES_MAX, read_audit
+from amqsidecar.telemetry.audit import days_of
+
+READ_BYTES: Final = 4 * 1024 * 1024
+"""Bytes that are searched, back from the latest line; the rest is for tools that read ECS."""
+
+LINES_MAX: Final = 200
+
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+class AuditLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One act.
+
+    Attributes:
+        at: when, as the line has it.
+        about: what the line has beside the fields above, as JSON.
+    """
+
+    at: str
+    who: str
+    way: str
+    address: str
+    action: str
+    outcome: str
+    about: str
+
+
+def read_audit(path: Path, who: str, action: str, contains: str) -> list[AuditLine]:
+    """Return the latest lines that match, the latest first, at most `LINES_MAX`.
+
+    Args:
+        path: of the file.
+        who: name of the actor; "" = any.
+        action: as `event.action`, or the begin of it; "" = any.
+        contains: a text in the line; "" = any.
+
+    Raises:
+        OSError: the file can't be read.
+    """
+    found: list[AuditLine] = []
+    for line in _latest_lines([path, *days_of(path)]):
+        if len(found) == LINES_MAX:
+            break
+        try:
+            fields = _decode(line)
+        except msgspec.DecodeError:
+            # Why: the first one is cut, and the last one may be.
+            continue
+        shown = _shown(fields)
+        is_meant = shown.action.startswith(action) and contains.encode() in line
+        if is_meant and who in ("", shown.who):
+            found.append(shown)
+    return found
+
+
+def _latest_lines(paths: Sequence[Path]) -> Iterator[bytes]:
+    """Yield the lines at the end of files, the latest first; the files come newest first."""
+    left = READ_BYTES
+    for path in paths:
+        if left > 0:
+            with path.open("rb") as file:
+                file.seek(-min(left, file.seek(0, 2)), SEEK_END)
+                content = file.read(left)
+            left -= len(content)
+            yield from reversed(content.splitlines())
+
+
+def _shown(fields: Mapping[str, Any]) -> AuditLine:
+    texts = {
+        name: str(fields.get(key, ""))
+        for name, key in (
+            ("at", "@timestamp"),
+            ("who", "user.name"),
+            ("way", "amqsidecar.way"),
+            ("address", "source.address"),
+            ("action", "event.action"),
+            ("outcome", "event.outcome"),
+        )
+    }
+    ours = {
+        key.removeprefix("amqsidecar."): value
+        for key, value in fields.items()
+        if key.startswith(("amqsidecar.", "event.reason", "url.")) and key != "amqsidecar.way"
+    }
+    return AuditLine(**texts, about=msgspec.json.encode(ours).decode())
 
 
 def routes(console: Console) -> Iterable[BaseRoute]:

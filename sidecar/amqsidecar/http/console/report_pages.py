@@ -1,9 +1,18 @@
-"""Pages of reports: which there are, and each as the job wrote it, shut in."""
+"""Pages of reports: which there are, and each as the job wrote it, shut in.
+
+A job writes its report beside its tables: `--output-folder REPORTS/recovery` makes
+`REPORTS/recovery/report.html`, which is listed under the name `recovery`.
+"""
 
 import asyncio
+import os
+import stat
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import BaseRoute
@@ -11,7 +20,88 @@ from starlette.routing import BaseRoute
 from amqsidecar.http.access import HttpRefused
 from amqsidecar.http.console.console import Console, PageMissing
 from amqsidecar.http.guard import caller_of
-from amqsidecar.operations.reports import REPORT_POLICY, list_reports, read_report
+
+REPORT_FILE: Final = "report.html"
+
+REPORT_POLICY: Final = (
+    "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'"
+)
+"""What `Content-Security-Policy` has to say of a report: a page without script, form or origin.
+
+Reports name the one style that they have by its hash in a policy of their own, and both hold.
+"""
+
+REPORT_MAX_BYTES: Final = 32 * 1024 * 1024
+"""Larger ones are no reports; those of jobs have a few hundred kilobytes."""
+
+
+class ReportFile(msgspec.Struct, frozen=True, kw_only=True):
+    """One report.
+
+    Attributes:
+        name: of the folder that the job wrote into; text that anyone may have chosen.
+        written_at_ms: when it was written.
+        size_bytes: of the file.
+        path: of the file.
+    """
+
+    name: str
+    written_at_ms: int
+    size_bytes: int
+    path: Path
+
+
+def list_reports(folder: Path) -> list[ReportFile]:
+    """Return the reports in the subfolders of a folder, the latest first.
+
+    Only files `report.html` directly below subfolders count; symbolic links, hidden folders and
+    names that can't be shown do not. A folder that is not there has none.
+
+    Raises:
+        OSError: the folder can't be listed.
+    """
+    found = []
+    with suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for entry in entries:
+            is_shown = entry.name.isprintable() and not entry.name.startswith(".")
+            if is_shown and entry.is_dir(follow_symlinks=False):
+                report = _report_in(Path(entry.path))
+                found += [report] if report else []
+    return sorted(found, key=lambda one: (-one.written_at_ms, one.name))
+
+
+def read_report(folder: Path, name: str) -> bytes | None:
+    """Return the page of the report that is listed under this name; None = there is none.
+
+    The name is looked up in the list and never made into a path.
+
+    Raises:
+        OSError: it can't be read.
+    """
+    for report in list_reports(folder):
+        if report.name == name:
+            # Why no link: the file may have been replaced since it was listed.
+            with os.fdopen(os.open(report.path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
+                return file.read(REPORT_MAX_BYTES)
+    return None
+
+
+def _report_in(folder: Path) -> ReportFile | None:
+    path = folder / REPORT_FILE
+    try:
+        status = path.lstat()
+    except OSError:
+        return None
+    if not stat.S_ISREG(status.st_mode) or status.st_size > REPORT_MAX_BYTES:
+        return None
+    return ReportFile(
+        name=folder.name,
+        written_at_ms=status.st_mtime_ns // 1_000_000,
+        size_bytes=status.st_size,
+        path=path,
+    )
+
 
 HEADERS = {
     "Content-Security-Policy": REPORT_POLICY,

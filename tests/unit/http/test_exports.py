@@ -12,10 +12,9 @@ from lxml import html
 from amqsidecar.formats.csv_cell import cell
 from amqsidecar.http import exports
 from amqsidecar.http.access import Role
+from amqsidecar.http.exports import MEMBERS_HEADERS, members_csv
 from amqsidecar.http.masking import Masking
 from amqsidecar.model.operation import Member
-from amqsidecar.operations import export
-from amqsidecar.operations.export import MEMBERS_HEADERS, members_csv
 from amqsidecar.operations.listing import list_messages
 from support.web.console import console_client
 from support.web.console_store import dead, keep, open_store
@@ -103,12 +102,12 @@ def test_groups_are_a_file(client: httpx2.Client) -> None:
 def test_a_list_that_is_too_long_says_so_in_its_last_line(
     client: httpx2.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(export, "ROWS_MAX", 3)
+    monkeypatch.setattr(exports, "ROWS_MAX", 3)
     *rows, last = rows_of(client.get("/messages.csv"))
     assert [row["id"] for row in rows] == ["4", "3", "2"]
     assert last.pop("id") == "only the first 3 rows are in this file"
     assert set(last.values()) == {""}
-    monkeypatch.setattr(export, "ROWS_MAX", 4)
+    monkeypatch.setattr(exports, "ROWS_MAX", 4)
     assert [row["id"] for row in rows_of(client.get("/messages.csv"))] == ["4", "3", "2", "1"]
 
 
@@ -119,7 +118,7 @@ def test_a_list_is_read_once(client: httpx2.Client, monkeypatch: pytest.MonkeyPa
         read.append(options["after"])
         return list_messages(*arguments, **options)
 
-    monkeypatch.setattr(export, "PAGE_ROWS", 2)
+    monkeypatch.setattr(exports, "PAGE_ROWS", 2)
     monkeypatch.setattr(exports, "list_messages", counting)
     assert len(rows_of(client.get("/messages.csv"))) == 4
     assert len(read) == len(set(read))
