@@ -163,7 +163,8 @@ def _print_row(row: RowView, now_ms: int) -> None:
     if row.state.value != "exhausted":
         print_line(f"due            {clock_time(row.due_at_ms)}, {due(row.due_at_ms, now_ms)}")
     print_line(f"count          {row.redelivery_count}")
-    print_line(f"found in       {row.source}, {size(row.size_bytes)}, {row.encoding}")
+    shown_size = f"{size(row.size_bytes)}, " if row.size_bytes else ""
+    print_line(f"found in       {row.source}, {shown_size}{row.encoding}")
     print_line(f"message id     {row.message_id or 'none'}")
     for number, line in enumerate(reason_lines(row.cause)):
         print_line(f"{'' if number else 'cause':<14} {line}")

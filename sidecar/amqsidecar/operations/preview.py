@@ -249,7 +249,7 @@ class _Look:
         self.gated = 0
         self.expired = 0
         self.final = 0
-        self.lying = 0
+        self.lying: list[str] = []
         self.unread = 0
         self.oldest_at_ms: int | None = None
         self.newest_at_ms: int | None = None
@@ -296,7 +296,7 @@ class _Look:
         elif self._is_send and row.state is RowState.WAITING and row.reason:
             self.delayed += 1
         self.expired += row.cause_group == EXPIRED
-        self.lying += row.is_in_final_queue
+        self.lying += [row.encoding] if row.is_in_final_queue else []
         self.final += row.is_final and not row.is_in_final_queue
         at_ms = row.received_at_ms
         self.oldest_at_ms = min(at_ms, self.oldest_at_ms or at_ms)
@@ -386,24 +386,41 @@ def running_notes(schedule: Schedule) -> list[str]:
     ]
 
 
+_WHOLE_QUEUE: Final = (
+    (
+        {"openwire", "amqp"},
+        "for messages of Classic behind 128 MiB of others (or more than the queue's memoryLimit)",
+    ),
+    (
+        {"stomp"},
+        "for messages of Classic behind 64 MiB or 16,384 others (or more than the queue's "
+        "memoryLimit), and Classic counts deliveries of the others until it restarts",
+    ),
+    (
+        {"core", "amqp", "stomp"},
+        "for paged messages of Artemis where the whole queue in memory would fill 3/4 of "
+        "global-max-size or this user may not manage the broker",
+    ),
+)
+"""Wires, and when they take a whole queue."""
+
+
 def _notes(
     schedule: Schedule,
     action: Action,
     expired: int = 0,
     final: int = 0,
-    lying: int = 0,
+    lying: Sequence[str] = (),
     unread: int = 0,
 ) -> list[str]:
     notes = running_notes(schedule)
     if lying:
+        wires = {one.partition("/")[0] for one in lying}
+        whole = "; ".join(words for one, words in _WHOLE_QUEUE if wires & one)
         notes.append(
-            f"{lying:,} of them are in their final dead-letter queue: the sidecar first takes them "
-            "out of it and reports any that are gone. The others stay in their place; it takes the "
-            "whole queue and puts the others back in order, in a queue of Classic, for messages "
-            "behind 128 MiB of others (over STOMP 64 MiB or 16,384; or more than the queue's "
-            "memoryLimit), and of Artemis, for paged messages where the whole queue in memory "
-            "would fill 3/4 of global-max-size or this user may not manage the broker; over STOMP, "
-            "Classic counts deliveries of the others until it restarts"
+            f"{len(lying):,} of them are in their final dead-letter queue: the sidecar first takes "
+            "them out of it and reports any that are gone. The others stay in their place; it "
+            f"takes the whole queue and puts the others back in order {whole}"
         )
     if unread:
         notes.append(

@@ -423,7 +423,7 @@ def _print_preview(found: Preview, output: OutputFormat) -> None:
     if found.gated:
         print_line(f"past gates        {found.gated}: gates delay them; they are sent now")
     if found.oldest_at_ms is not None and found.newest_at_ms is not None:
-        print_line(f"taken             {clock_time(found.oldest_at_ms)}")
+        print_line(f"found             {clock_time(found.oldest_at_ms)}")
         print_line(f"             to   {clock_time(found.newest_at_ms)}")
     if found.example is not None:
         cause = one_line(root_reason(reason_line(found.example.cause)), 60) or "no reason given"
