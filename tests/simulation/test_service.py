@@ -26,7 +26,6 @@ from amqsidecar.model.schedule import RowState
 from amqsidecar.model.sidecar_names import FINAL_SUFFIX
 from amqsidecar.runtime.attempts import Attempts
 from amqsidecar.runtime.intake_keeper import ALL_REFUSED, FindIntake, IntakeKeeper
-from amqsidecar.runtime.left_behind import LeftBehindNews
 from amqsidecar.runtime.mode import LiveMode
 from amqsidecar.runtime.service import Service
 from amqsidecar.runtime.stored import StoredMode, StoredSettings
@@ -85,7 +84,6 @@ def make_mode(
             rules_digest="",
         ),
         health=health,
-        left_behind=LeftBehindNews(health.left_behind),
         mode=LiveMode(Manual()),
     )
 
@@ -115,7 +113,6 @@ def make_service(
         max_wait_s=1.0,
         discovery_interval_s=30.0,
         health=health,
-        left_behind=mode.left_behind,
     )
 
 

@@ -13,7 +13,6 @@ from amqsidecar.errors import BrokerRefused, ConfigError, LinkLost, StoreUnavail
 from amqsidecar.runtime.attempts import Attempts, describe_broker, log_link_up
 from amqsidecar.runtime.clocks.service import ServiceClock
 from amqsidecar.runtime.intake_keeper import IntakeKeeper
-from amqsidecar.runtime.left_behind import LeftBehindNews
 from amqsidecar.runtime.work import OpenedLink, OpenLink, Work
 from amqsidecar.telemetry.health import Health
 
@@ -152,7 +151,6 @@ class Service:
         max_wait_s: float,
         discovery_interval_s: float,
         health: Health,
-        left_behind: LeftBehindNews,
     ) -> None:
         """Prepare.
 
@@ -167,7 +165,6 @@ class Service:
                 seen after this.
             discovery_interval_s: how often dead-letter queues are looked for again.
             health: receives the state.
-            left_behind: receives the messages that stay.
         """
         self._open_link = open_link
         self._intake = intake
@@ -177,7 +174,6 @@ class Service:
         self._max_wait_s = max_wait_s
         self._discovery_interval_s = discovery_interval_s
         self._health = health
-        self._left_behind = left_behind
         self._loop = LinkLoop("service", attempts, health)
         self.stop, self.wake, self.renew = self._loop.stop, self._loop.wake, self._loop.renew
         self._look_again = Flag()
@@ -252,4 +248,4 @@ class Service:
         prefetch = self._prefetch or 2 * work.cycle_size
         items = self._intake.look(link, work.names, prefetch, work.queues_besides())
         work.meet(link.queues_read())
-        self._left_behind.report(items)
+        self._health.left_behind(items)

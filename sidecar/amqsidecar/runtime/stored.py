@@ -37,7 +37,6 @@ from amqsidecar.model.row_changes import Exhausting
 from amqsidecar.model.schedule import StoreState
 from amqsidecar.operations.failures.former_groups import learn_cause_groups
 from amqsidecar.runtime.late_notes import LateCauseNotes
-from amqsidecar.runtime.left_behind import LeftBehindNews
 from amqsidecar.runtime.mode import LiveMode
 from amqsidecar.runtime.recalling import Recalling
 from amqsidecar.runtime.work import EngineParts, MakeJudge, OpenedLink, Work
@@ -158,7 +157,6 @@ class StoredMode:
         gates: Gates,
         settings: StoredSettings,
         health: Health,
-        left_behind: LeftBehindNews,
         death_groups: DeathGroups,
         mode: LiveMode,
         notes: CauseNotes | None = None,
@@ -173,7 +171,6 @@ class StoredMode:
         self.settings = settings
         self.parts = parts
         self.health = health
-        self.left_behind = left_behind
         self.finals = FinalQueues()
         self.tokens = TokenWatch(
             accepts_orphans=settings.accepts_orphans, rules_digest=settings.rules_digest
@@ -238,7 +235,7 @@ class StoredMode:
                 self.health.token_awaited(HELD_ELSEWHERE)
                 log.warning("token_awaited", instance=state.instance, reason=HELD_ELSEWHERE)
                 is_wait_logged = True
-            self.left_behind.report(link.left_behind())
+            self.health.left_behind(link.left_behind())
         if self.notes is not None and str(self.notes.queue) not in self.schedule.holds():
             # Why: no program on this schedule redirects to what it has read.
             with self.schedule.transaction() as tx:

@@ -5,13 +5,16 @@ from enum import StrEnum
 from threading import Lock
 
 import msgspec
+import structlog
 
 from amqsidecar import __version__
 from amqsidecar.clock import ClockStep
 from amqsidecar.model.foreign_token import ForeignToken
-from amqsidecar.model.left_behind import LeftBehind
+from amqsidecar.model.left_behind import REFUSED, LeftBehind
 
 _NOT_TRIED = "not tried yet"
+
+log = structlog.get_logger("amqsidecar.service")
 
 
 class TokenState(StrEnum):
@@ -141,6 +144,7 @@ class Health:
         self._lock = Lock()
         self._needs_token = needs_token
         self._state = ServiceState()
+        self._left: dict[str, tuple[LeftBehind, ...]] = {}
 
     def state(self) -> ServiceState:
         """Return the state now."""
@@ -202,10 +206,24 @@ class Health:
         """The broker holds these tokens of other schedules."""
         self._set(other_schedules=tuple(items))
 
-    def left_behind(self, items: Sequence[LeftBehind]) -> None:
-        """These messages stay in the dead-letter queues."""
+    def left_behind(self, items: tuple[LeftBehind, ...], found_by: str = "") -> None:
+        """These messages stay in the dead-letter queues; what is new of this finder is logged."""
         with self._lock:
-            self._state = msgspec.structs.replace(self._state, left_behind=tuple(items))
+            if items == self._left.get(found_by, ()):
+                return
+            self._left[found_by] = items
+            found = {(one.queue, one.reason): one for left in self._left.values() for one in left}
+            self._state = msgspec.structs.replace(self._state, left_behind=tuple(found.values()))
+        for item in items:
+            if item.reason != REFUSED:
+                log.warning(
+                    "left_behind",
+                    queue=str(item.queue),
+                    count=item.count,
+                    at_least=item.at_least,
+                    reason=item.reason,
+                    meaning=item.meaning,
+                )
 
     def clock(self, step: ClockStep) -> None:
         """The wall clock was checked, and may have been set."""

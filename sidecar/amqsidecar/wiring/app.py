@@ -19,7 +19,6 @@ from amqsidecar.runtime.broker_held import (
     found_with_waiting,
     named_with_waiting,
 )
-from amqsidecar.runtime.left_behind import LeftBehindNews
 from amqsidecar.runtime.process import give_way_soon, tune_heap
 from amqsidecar.wiring.parts import ProcessParts, require_url
 from amqsidecar.wiring.stored import ReadConfig, run_observing, run_stored
@@ -83,7 +82,6 @@ def run_broker_held(config: Config, crash_point: CrashPoint) -> None:
         named_with_waiting(named_queues(config.intake.queues)),
         found_with_waiting(parts.rules.intake),
         never_set,
-        LeftBehindNews(parts.health.left_behind),
     )
     try:
         parts.run(service, None, nullcontext())

@@ -27,7 +27,6 @@ from amqsidecar.plugin_loader import load_plugins
 from amqsidecar.policy.destination_map import DestinationMap
 from amqsidecar.runtime.attempts import FIRST_PAUSE_S, LONGEST_PAUSE_S, Attempts
 from amqsidecar.runtime.intake_keeper import FindIntake, IntakeKeeper
-from amqsidecar.runtime.left_behind import LeftBehindNews
 from amqsidecar.runtime.mode import LiveMode
 from amqsidecar.runtime.process import collect_seldom
 from amqsidecar.runtime.service import Service
@@ -115,7 +114,6 @@ class ProcessParts:
         named: Sequence[IntakeQueue],
         find_intake: FindIntake,
         look_at_clock: Callable[[], ClockStep],
-        left_behind: LeftBehindNews,
     ) -> Service:
         """Return the service."""
         return Service(
@@ -133,7 +131,6 @@ class ProcessParts:
             max_wait_s=self.config.cycle.max_wait_ms / 1000,
             discovery_interval_s=self.config.discovery.interval_s,
             health=self.health,
-            left_behind=left_behind,
         )
 
     def run(

@@ -33,7 +33,6 @@ from amqsidecar.runtime.housekeeping import Housekeeping
 from amqsidecar.runtime.in_place import InPlaceIndex
 from amqsidecar.runtime.journaling import Journaling
 from amqsidecar.runtime.late_notes import NoteProblems
-from amqsidecar.runtime.left_behind import LeftBehindNews
 from amqsidecar.runtime.mode import LOOK_S, LiveMode
 from amqsidecar.runtime.observer import Observer
 from amqsidecar.runtime.open_resends import OpenResends
@@ -62,7 +61,7 @@ ReadConfig = Callable[[], Config]
 """Reads the options; raises ConfigError."""
 
 
-def _index(parts: ProcessParts, make_judge: MakeJudge, news: LeftBehindNews) -> InPlaceIndex:
+def _index(parts: ProcessParts, make_judge: MakeJudge) -> InPlaceIndex:
     """Return the index of what lies in dead-letter queues."""
     config, options = parts.config, parts.config.observe
     return InPlaceIndex(
@@ -75,7 +74,7 @@ def _index(parts: ProcessParts, make_judge: MakeJudge, news: LeftBehindNews) -> 
         max_messages=options.max_messages,
         max_per_second=options.max_per_second,
         mode=parts.mode,
-        report=lambda left: news.report(left, "index"),
+        report=lambda left: parts.health.left_behind(left, "index"),
         report_discards=parts.metrics.would_discard,
     )
 
@@ -89,7 +88,7 @@ def _watching(parts: ProcessParts, mode: StoredMode, instance: str) -> AbstractC
     # Why another: it is called in a thread of its own.
     find_intake = Discovery(parts.rules.classic, is_silent=True).find
     named = named_queues(config.intake.queues)
-    in_place = _index(parts, mode.make_judge, mode.left_behind)
+    in_place = _index(parts, mode.make_judge)
     return Watching(
         open_schedule=parts.open_schedule,
         brokers=parts.links,
@@ -138,7 +137,6 @@ def run_stored(
             schedule, parts.rules.mark(ServiceMarkKind.START, state.instance, clock.now_ms())
         )
         schedule.keep_for_journal(bool(config.journal.path))
-        left_behind = LeftBehindNews(parts.health.left_behind)
         problems = NoteProblems(clock, parts.metrics.ambiguous_note)
         notes = load_cause_notes(config, clock, parts.rules.classic, problems)
         death_groups = DeathGroups(load_grouping(config), no_note if notes is None else notes.find)
@@ -166,11 +164,10 @@ def run_stored(
                 rules_digest=parts.rules.digest,
             ),
             health=parts.health,
-            left_behind=left_behind,
             mode=parts.mode,
         )
         named = named_queues(config.intake.queues)
-        service = parts.make_service(mode.open, named, parts.rules.intake, clock.look, left_behind)
+        service = parts.make_service(mode.open, named, parts.rules.intake, clock.look)
         beside = _beside(parts, mode, service, state.instance, journaling)
         parts.run(service, parts.open_schedule, beside)
     finally:
@@ -251,7 +248,6 @@ def run_observing(config: Config) -> None:
             index=_index(
                 parts,
                 parts.rules.judges(parts.chance, Readers(death_group=death_groups.of_delivery)),
-                LeftBehindNews(parts.health.left_behind),
             ),
             clock=clock,
             attempts=parts.attempts,

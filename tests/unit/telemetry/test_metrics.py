@@ -402,7 +402,7 @@ def test_gauges_of_the_service_say_what_its_health_says() -> None:
     )
     for by_ms in (3_000, 0, -2_000, 5_000):
         health.clock(ClockStep(by_ms, 1_500))
-    left = [LeftBehind(queue(f"DLQ.{name}"), "body_type", 2, "why") for name in "abc"]
+    left = tuple(LeftBehind(queue(f"DLQ.{name}"), "body_type", 2, "why") for name in "abc")
     health.left_behind(left)
     assert metrics.value("amqsidecar_taking_stopped") == 1
     assert metrics.value("amqsidecar_orphaned_tokens") == 2
@@ -416,7 +416,7 @@ def test_gauges_of_the_service_say_what_its_health_says() -> None:
     assert [one.queue for one in found.left_behind] == [str(one.queue) for one in left]
     assert (found.is_well, len(found.orphans)) == (False, 2)
     assert msgspec.json.decode(health.readyz().body, type=Readiness) == found.readiness
-    health.left_behind([])
+    health.left_behind(())
     assert metrics.labelled("amqsidecar_left_behind") == {}
 
 
