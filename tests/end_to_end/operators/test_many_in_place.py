@@ -24,6 +24,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.timeout(at_length(5400, otherwise=
 
 MILLION: Final = at_length(1_000_000, otherwise=30_000)
 LYING: Final = at_length(100_000, otherwise=3_000)
+TOGETHER: Final = 1_000
 CHOSEN: Final = at_length(300, otherwise=100)
 KILLS: Final = at_length(100, otherwise=12)
 SCREENS: Final = ("/", "/groups", "/messages", "/api/v1/status", "/api/v1/overview")
@@ -178,7 +179,8 @@ def test_many_of_a_stock_classic_are_seen_and_none_changes(tmp_path: Path, uniqu
         seen, sent = (
             [
                 (one.type, one.body, one.properties, one.delivery_count)
-                for one in peer.consume(queue, count=LYING)
+                for _ in range(LYING // TOGETHER)
+                for one in peer.consume(queue, count=TOGETHER, transacted=True)
             ]
             for queue in ("ActiveMQ.DLQ", unique)
         )
