@@ -283,14 +283,13 @@ def unpack_runs(body: bytes) -> list[tuple[int, int]]:
     return list(zip(numbers[::2], numbers[1::2], strict=True))
 
 
+unpack_deltas = _decode_deltas
+"""Unpack the result of `pack_deltas`."""
+
+
 def pack_deltas(deltas: Iterable[TallyDelta]) -> bytes:
     """Return differences of tallies as bytes."""
     return _encode_numbers(list(deltas))
-
-
-def unpack_deltas(body: bytes) -> list[TallyDelta]:
-    """Unpack the result of `pack_deltas`."""
-    return _decode_deltas(body)
 
 
 def pack_failures(failures: Failures) -> bytes:
@@ -332,14 +331,11 @@ def _storable_parts(value: object) -> object:
     return [_storable_parts(part) for part in value] if isinstance(value, list | tuple) else value
 
 
-def pack_holds(holds: dict[str, int]) -> bytes:
-    """Return as bytes the dead letters taken out of the backlog, by source."""
-    return _encode_numbers(holds)
+pack_holds: Callable[[dict[str, int]], bytes] = _encode_numbers
+"""Return as bytes the dead letters taken out of the backlog, by source."""
 
-
-def unpack_holds(body: bytes) -> dict[str, int]:
-    """Unpack the result of `pack_holds`."""
-    return _decode_holds(body)
+unpack_holds = _decode_holds
+"""Unpack the result of `pack_holds`."""
 
 
 def exhausted_tallies(rows: Iterable[tuple[Any, ...]]) -> list[ExhaustedTally]:

@@ -1,14 +1,13 @@
 """The API's side about notes on groups."""
 
-from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
-from amqsidecar.http.api.table import ApiEndpoint, Call
+from amqsidecar.http.api.table import ApiTable, StoreCall
 from amqsidecar.http.api.views import canonical
-from amqsidecar.http.store_queries import QueryContext, StoreQueries
+from amqsidecar.http.store_queries import QueryContext
 from amqsidecar.model.failure import GroupNote
 from amqsidecar.model.operation import Selection
 from amqsidecar.model.schedule import RowFilter
@@ -50,64 +49,41 @@ class NewGroupNote(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     merge_into: str | None = None
 
 
-class Noting:
-    """Keeps and shows notes."""
+noting = ApiTable()
+"""Keeps and shows notes."""
 
-    def __init__(self, queries: StoreQueries) -> None:
-        self._queries = queries
 
-    def endpoints(self) -> Sequence[ApiEndpoint]:
-        """Return its part of the table."""
-        return [
-            ApiEndpoint(
-                path="/notes",
-                summary="Notes on a group, the latest first.",
-                run=self._notes,
-                answer=list[GroupNote],
-                query=GroupNotesQuery,
-                problems={
-                    403: "The cause has a masked part: name the group by `#` and its number."
-                },
-            ),
-            ApiEndpoint(
-                method="POST",
-                path="/notes",
-                summary="Write a note on a group, set its owner, snooze, mute or merge it.",
-                run=self._write_note,
-                answer=GroupNote,
-                body=NewGroupNote,
-                status=201,
-            ),
-        ]
+@noting.get(
+    "/notes",
+    query=GroupNotesQuery,
+    problems={403: "The cause has a masked part: name the group by `#` and its number."},
+)
+def _notes(call: StoreCall, at: QueryContext) -> list[GroupNote]:
+    """Notes on a group, the latest first."""
+    place = canonical(call.query.destination), call.query.cause_group
+    return read_notes(at.store, _named(at.store, call, place))
 
-    async def _notes(self, call: Call) -> list[GroupNote]:
-        place = canonical(call.query.destination), call.query.cause_group
-        return await self._queries.ask(
-            call.caller, lambda at: read_notes(at.store, self._named(at.store, call, place))
-        )
 
-    def _named(self, store: Schedule, call: Call, place: Place) -> Place:
-        """Return a group whose cause may be given as a number."""
-        asked = Selection(rows=RowFilter(destination=place[0], cause_group=place[1]))
-        self._queries.masking.check_selection(asked, call.caller)
-        return place[0], with_numbered(store, asked).rows.cause_group or ""
+def _named(store: Schedule, call: StoreCall, place: Place) -> Place:
+    """Return a group whose cause may be given as a number."""
+    asked = Selection(rows=RowFilter(destination=place[0], cause_group=place[1]))
+    call.queries.masking.check_selection(asked, call.caller)
+    return place[0], with_numbered(store, asked).rows.cause_group or ""
 
-    async def _write_note(self, call: Call) -> GroupNote:
-        wanted: NewGroupNote = call.body
-        place = canonical(wanted.destination), wanted.cause_group
 
-        def write(at: QueryContext) -> GroupNote:
-            return write_note(
-                at.store,
-                self._named(at.store, call, place),
-                wanted.text,
-                call.actor,
-                at.now_ms,
-                owner=wanted.owner,
-                snooze_ms=None if wanted.snooze_s is None else wanted.snooze_s * 1000,
-                is_muted=wanted.is_muted,
-                merge_into=wanted.merge_into
-                and self._named(at.store, call, (place[0], wanted.merge_into))[1],
-            )
-
-        return await self._queries.ask(call.caller, write)
+@noting.post("/notes", body=NewGroupNote, status=201)
+def _write_note(call: StoreCall, at: QueryContext) -> GroupNote:
+    """Write a note on a group, set its owner, snooze, mute or merge it."""
+    wanted: NewGroupNote = call.body
+    destination, into = canonical(wanted.destination), wanted.merge_into
+    return write_note(
+        at.store,
+        _named(at.store, call, (destination, wanted.cause_group)),
+        wanted.text,
+        call.actor,
+        at.now_ms,
+        owner=wanted.owner,
+        snooze_ms=None if wanted.snooze_s is None else wanted.snooze_s * 1000,
+        is_muted=wanted.is_muted,
+        merge_into=into and _named(at.store, call, (destination, into))[1],
+    )

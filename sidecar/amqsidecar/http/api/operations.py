@@ -1,6 +1,5 @@
 """The API's endpoints that act: previews, operations, and outcomes."""
 
-from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Annotated
 
@@ -10,12 +9,12 @@ from msgspec import Meta
 from amqsidecar.errors import EditRefused
 from amqsidecar.http.access import HttpRefused
 from amqsidecar.http.api.filter import ActedOn, PreviewQuery, understood
-from amqsidecar.http.api.table import ApiEndpoint, Call
+from amqsidecar.http.api.table import ApiTable, StoreCall
 from amqsidecar.http.api.views import unknown
 from amqsidecar.http.console.query import bounded
 from amqsidecar.http.fetching import fetch_message, put_back
 from amqsidecar.http.rights import right_of
-from amqsidecar.http.store_queries import QueryContext, StoreQueries
+from amqsidecar.http.store_queries import QueryContext
 from amqsidecar.model.message import MessageEdit, MessageView
 from amqsidecar.model.operation import (
     Action,
@@ -95,10 +94,15 @@ class OperationsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     limit: Annotated[int, Meta(ge=1, le=500)] = 50
 
 
-class MembersQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class MembersFileQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Filter of an operation's messages."""
 
     outcome: OutcomeKind | None = None
+
+
+class MembersQuery(MembersFileQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Filter of an operation's messages, and begin of a page."""
+
     after: Annotated[str, Meta(description="The last id of the page before.")] = ""
     limit: Annotated[int, Meta(ge=1, le=500)] = 100
 
@@ -118,259 +122,199 @@ class OperationAnswer(msgspec.Struct, frozen=True, kw_only=True):
     result: OperationResult | None
 
 
-class ActionEndpoints:
-    """Carries out requested actions."""
+acting = ApiTable()
+"""Carries out requested actions."""
 
-    def __init__(self, queries: StoreQueries) -> None:
-        self._queries = queries
 
-    def endpoints(self) -> Sequence[ApiEndpoint]:
-        """Return its part of the table."""
-        courses = [
-            ApiEndpoint(
-                method="POST",
-                path=f"/operations/{{number}}/{word}",
-                summary=summary,
-                run=self._changing(word, make),
-                answer=Operation,
-                body=Because,
-                body_may_lack=True,
-                problems={409: "The operation is not in a state for that."},
-                refusal=409,
-            )
-            for word, summary, make in (
-                ("pause", "Pause a running operation.", operate.pause),
-                ("resume", "Resume a paused or stopped operation.", operate.resume),
-                ("cancel", "End an operation; finished changes stay.", operate.cancel),
-                (
-                    "undo",
-                    "Put back what a discard of the last hour removed; the service does it.",
-                    operate.undo,
-                ),
-            )
-        ]
-        return [
-            ApiEndpoint(
-                path="/preview",
-                summary="Preview of an action.",
-                run=self._preview_operation,
-                answer=Preview,
-                query=PreviewQuery,
-                problems={409: "Nothing may be sent to the target."},
-                refusal=409,
-            ),
-            ApiEndpoint(
-                path="/operations",
-                summary="Operations, the newest first.",
-                run=self._operations,
-                answer=list[Operation],
-                query=OperationsQuery,
-            ),
-            ApiEndpoint(
-                method="POST",
-                path="/operations",
-                summary="Begin an operation; the service carries it out.",
-                run=self._create_operation,
-                answer=Operation,
-                body=NewOperation,
-                status=201,
-                problems={409: "The count differs too much from the expected one."},
-            ),
-            ApiEndpoint(
-                path="/operations/{number}",
-                summary="One operation and the outcomes of its messages so far.",
-                run=self._operation,
-                answer=OperationAnswer,
-            ),
-            ApiEndpoint(
-                path="/operations/{number}/members",
-                summary="Messages that an operation changed, each with its outcome and evidence.",
-                run=self._members,
-                answer=list[Member],
-                query=MembersQuery,
-            ),
-            *courses,
-            ApiEndpoint(
-                method="POST",
-                path="/messages/{reference}/edit-preview",
-                summary="Preview of an edited message; nothing is changed.",
-                run=self._try_edit,
-                answer=MessageView,
-                body=Edit,
-                problems={409: "It can't be edited now."},
-                refusal=409,
-            ),
-            ApiEndpoint(
-                method="POST",
-                path="/messages/{reference}/edit",
-                summary="Edit a message and re-send it now; the original is kept. "
-                "A message in its final dead-letter queue is taken out of it first.",
-                run=self._edit,
-                answer=Operation,
-                body=Edit,
-                status=201,
-                problems={
-                    409: "It can't be edited now, or the edit changes nothing.",
-                    503: "It is still being taken out of its final queue: repeat the edit.",
-                },
-                refusal=409,
-            ),
-        ]
+def _selected(at: QueryContext, action: Action, given: ActedOn, call: StoreCall) -> Selection:
+    asked = understood(at, given, call.queries.masking, call.caller).selection
+    return bounded(
+        at.may(right_of(action)), action, asked, Bounds(given.limit, given.one_per_message_id)
+    )
 
-    def _selected(self, at: QueryContext, action: Action, given: ActedOn, call: Call) -> Selection:
-        asked = understood(at, given, self._queries.masking, call.caller).selection
-        return bounded(
-            at.may(right_of(action)), action, asked, Bounds(given.limit, given.one_per_message_id)
+
+@acting.get(
+    "/preview",
+    query=PreviewQuery,
+    problems={409: "Nothing may be sent to the target."},
+    refusal=409,
+)
+def _preview_operation(call: StoreCall, at: QueryContext) -> Preview:
+    """Preview of an action."""
+    query: PreviewQuery = call.query
+    target = None if query.target is None else str(operate.checked_target(query.target))
+    tools = call.queries.tools(call.caller)
+    found = preview(
+        at.may(right_of(query.action)),
+        query.action,
+        _selected(at, query.action, query, call),
+        suffix=tools.final_suffix,
+        gate=tools.gate,
+        target=target,
+    )
+    example = None if found.example is None else call.queries.masking.struct(found.example)
+    return msgspec.structs.replace(found, example=example)
+
+
+@acting.get("/operations", query=OperationsQuery)
+def _operations(call: StoreCall, at: QueryContext) -> list[Operation]:
+    """Operations, the newest first."""
+    return at.store.operations(call.query.limit, call.query.before)
+
+
+@acting.post(
+    "/operations",
+    body=NewOperation,
+    status=201,
+    problems={409: "The count differs too much from the expected one."},
+)
+def _create_operation(call: StoreCall, at: QueryContext) -> Operation:
+    """Begin an operation; the service carries it out."""
+    wanted: NewOperation = call.body
+    selection = _selected(at, wanted.action, wanted.filter, call)
+    if selection == Selection() and not wanted.everything:
+        raise HttpRefused(
+            400, "the filter has no condition: set `everything` to select all messages"
         )
+    tools, there = call.queries.tools(call.caller), at.may(right_of(wanted.action))
+    found = examine(there, wanted.action, selection, suffix=tools.final_suffix)
+    check_expected(found, wanted.expected)
+    wish = Wish(
+        action=wanted.action,
+        selection=selection,
+        actor=call.actor,
+        reason=wanted.reason,
+        pace=wanted.pace,
+        target=wanted.target,
+        expected=wanted.expected,
+        since=wanted.since,
+        needs_second=needs_second(found, tools.second_person_above),
+        until=wanted.until,
+        longest_ms=wanted.longest_s * 1000,
+    )
+    return operate.begin(at.store, wish, at.now_ms)
 
-    async def _preview_operation(self, call: Call) -> Preview:
-        query: PreviewQuery = call.query
-        target = None if query.target is None else str(operate.checked_target(query.target))
-        tools = self._queries.tools(call.caller)
 
-        def would(at: QueryContext) -> Preview:
-            found = preview(
-                at.may(right_of(query.action)),
-                query.action,
-                self._selected(at, query.action, query, call),
-                suffix=tools.final_suffix,
-                gate=tools.gate,
-                target=target,
-            )
-            example = None if found.example is None else self._queries.masking.struct(found.example)
-            return msgspec.structs.replace(found, example=example)
+@acting.get("/operations/{number}")
+def _operation(call: StoreCall, at: QueryContext) -> OperationAnswer:
+    """One operation and the outcomes of its messages so far."""
+    number = call.number()
+    counts = at.store.member_counts(number)
+    operation = known(at.store, number)
+    progress = read_progress(at.store, number, at.now_ms)
+    return OperationAnswer(
+        operation=operation,
+        undoable=progress.undoable,
+        result=progress.result,
+        outcomes={
+            "not sent yet" if kind is None else kind.value: count for kind, count in counts.items()
+        },
+    )
 
-        return await self._queries.ask(call.caller, would)
 
-    async def _create_operation(self, call: Call) -> Operation:
-        wanted: NewOperation = call.body
+@acting.get("/operations/{number}/members", query=MembersQuery)
+def _members(call: StoreCall, at: QueryContext) -> list[Member]:
+    """Messages that an operation changed, each with its outcome and evidence."""
+    number, query = call.number(), call.query
+    known(at.store, number)
+    return at.store.members(number, query.outcome, query.limit, query.after)
 
-        def begin(at: QueryContext) -> Operation:
-            selection = self._selected(at, wanted.action, wanted.filter, call)
-            if selection == Selection() and not wanted.everything:
-                raise HttpRefused(
-                    400, "the filter has no condition: set `everything` to select all messages"
-                )
-            tools, there = self._queries.tools(call.caller), at.may(right_of(wanted.action))
-            found = examine(there, wanted.action, selection, suffix=tools.final_suffix)
-            check_expected(found, wanted.expected)
-            wish = Wish(
-                action=wanted.action,
-                selection=selection,
-                actor=call.actor,
-                reason=wanted.reason,
-                pace=wanted.pace,
-                target=wanted.target,
-                expected=wanted.expected,
-                since=wanted.since,
-                needs_second=needs_second(found, tools.second_person_above),
-                until=wanted.until,
-                longest_ms=wanted.longest_s * 1000,
-            )
-            return operate.begin(at.store, wish, at.now_ms)
 
-        return await self._queries.ask(call.caller, begin)
-
-    async def _operations(self, call: Call) -> list[Operation]:
-        query: OperationsQuery = call.query
-        return await self._queries.ask(
-            call.caller, lambda at: at.store.operations(query.limit, query.before)
-        )
-
-    async def _operation(self, call: Call) -> OperationAnswer:
+def _changing(word: str, make: operate.ChangeOperation, summary: str) -> None:
+    def change(call: StoreCall, at: QueryContext) -> Operation:
         number = call.number()
+        known(at.store, number)
+        return make(at.store, number, at.now_ms, call.actor, call.body.reason)
 
-        def read(at: QueryContext) -> OperationAnswer:
-            counts = at.store.member_counts(number)
-            operation = known(at.store, number)
-            progress = read_progress(at.store, number, at.now_ms)
-            return OperationAnswer(
-                operation=operation,
-                undoable=progress.undoable,
-                result=progress.result,
-                outcomes={
-                    "not sent yet" if kind is None else kind.value: count
-                    for kind, count in counts.items()
-                },
-            )
+    change.__name__ = f"{word}_operation"
+    acting.post(
+        f"/operations/{{number}}/{word}",
+        summary=summary,
+        body=Because,
+        body_may_lack=True,
+        problems={409: "The operation is not in a state for that."},
+        refusal=409,
+    )(change)
 
-        return await self._queries.ask(call.caller, read)
 
-    async def _members(self, call: Call) -> list[Member]:
-        number, query = call.number(), call.query
+_changing("pause", operate.pause, "Pause a running operation.")
+_changing("resume", operate.resume, "Resume a paused or stopped operation.")
+_changing("cancel", operate.cancel, "End an operation; finished changes stay.")
+_changing(
+    "undo",
+    operate.undo,
+    "Put back what a discard of the last hour removed; the service does it.",
+)
 
-        def read(at: QueryContext) -> list[Member]:
-            known(at.store, number)
-            return at.store.members(number, query.outcome, query.limit, query.after)
 
-        return await self._queries.ask(call.caller, read)
+@acting.post(
+    "/messages/{reference}/edit-preview",
+    body=Edit,
+    problems={409: "It can't be edited now."},
+    refusal=409,
+)
+def _try_edit(call: StoreCall, at: QueryContext) -> MessageView:
+    """Preview of an edited message; nothing is changed."""
+    row = _row_of(call, at)
+    audit.write("read-message", audit.ActKind.READ, message=row.redelivery_id)
+    sees = call.queries.may_read(at, call.caller, row.redelivery_id)
+    edit, view = partial(call.queries.edit, sees=sees), partial(call.queries.view, sees=sees)
+    return try_edit(at.store, row.id, call.body.change, edit, view)
 
-    def _changing(
-        self, word: str, make: operate.ChangeOperation
-    ) -> Callable[[Call], Awaitable[Operation]]:
-        async def change(call: Call) -> Operation:
-            number, because = call.number(), call.body
 
-            def do(at: QueryContext) -> Operation:
-                known(at.store, number)
-                return make(at.store, number, at.now_ms, call.actor, because.reason)
+def _row_of(call: StoreCall, at: QueryContext) -> RowView:
+    row = row_named(at.store, call.part("reference"))
+    if row is None:
+        raise unknown(call)
+    return row
 
-            return await self._queries.ask(call.caller, do)
 
-        change.__name__ = f"{word}_operation"
-        return change
+@acting.post(
+    "/messages/{reference}/edit",
+    body=Edit,
+    status=201,
+    problems={
+        409: "It can't be edited now, or the edit changes nothing.",
+        503: "It is still being taken out of its final queue: repeat the edit.",
+    },
+    refusal=409,
+)
+async def _edit(call: StoreCall) -> Operation:
+    """Edit a message and re-send it now; the original is kept.
 
-    async def _try_edit(self, call: Call) -> MessageView:
-        queries = self._queries
+    A message in its final dead-letter queue is taken out of it first.
+    """
+    queries = call.queries
 
-        def try_it(at: QueryContext) -> MessageView:
-            row = row_named(at.store, call.part("reference"))
-            if row is None:
-                raise unknown(call)
-            audit.write("read-message", audit.ActKind.READ, message=row.redelivery_id)
-            sees = queries.may_read(at, call.caller, row.redelivery_id)
-            return try_edit(
-                at.store,
-                row.id,
-                call.body.change,
-                partial(queries.edit, sees=sees),
-                partial(queries.view, sees=sees),
-            )
+    def find(at: QueryContext) -> tuple[RowView, int]:
+        row = _row_of(call, at)
+        queries.check_reads(at, call.caller, row.redelivery_id)
+        return row, len(at.store.originals(row.redelivery_id))
 
-        return await self._queries.ask(call.caller, try_it)
+    row, edits = await call.ask(find)
+    if call.body.edits is not None:
+        edits = call.body.edits
 
-    async def _edit(self, call: Call) -> Operation:
-        def find(at: QueryContext) -> tuple[RowView, int]:
-            row = row_named(at.store, call.part("reference"))
-            if row is None:
-                raise unknown(call)
-            self._queries.check_reads(at, call.caller, row.redelivery_id)
-            return row, len(at.store.originals(row.redelivery_id))
+    def do(at: QueryContext) -> Operation:
+        return edit_and_retry(
+            at.store,
+            row.id,
+            call.body.change,
+            partial(queries.edit, sees=True),
+            now_ms=at.now_ms,
+            actor=call.actor,
+            reason=call.body.reason,
+            edits=edits,
+        )
 
-        row, edits = await self._queries.ask(call.caller, find)
-        if call.body.edits is not None:
-            edits = call.body.edits
-
-        def do(at: QueryContext) -> Operation:
-            return edit_and_retry(
-                at.store,
-                row.id,
-                call.body.change,
-                partial(self._queries.edit, sees=True),
-                now_ms=at.now_ms,
-                actor=call.actor,
-                reason=call.body.reason,
-                edits=edits,
-            )
-
-        if not row.is_in_final_queue:
-            return await self._queries.ask(call.caller, do)
-        await fetch_message(self._queries, row.id, call.caller, "api")
-        try:
-            return await self._queries.ask(call.caller, do)
-        except (EditRefused, NothingToChange, HttpRefused):
-            await put_back(self._queries, row.id, call.caller, "api")
-            raise
+    if not row.is_in_final_queue:
+        return await queries.ask(call.caller, do)
+    await fetch_message(queries, row.id, call.caller, "api")
+    try:
+        return await queries.ask(call.caller, do)
+    except (EditRefused, NothingToChange, HttpRefused):
+        await put_back(queries, row.id, call.caller, "api")
+        raise
 
 
 def known(store: Schedule, number: int) -> Operation:

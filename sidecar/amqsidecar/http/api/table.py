@@ -1,8 +1,10 @@
 """One table defines the API; routes and the OpenAPI document are made of it."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from inspect import iscoroutinefunction
 from types import NoneType, UnionType
-from typing import Any, Final, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Any, Final, get_args, get_origin, get_type_hints
 
 import msgspec
 from starlette.requests import Request
@@ -13,12 +15,13 @@ from amqsidecar.errors import EditRefused, NotHereYet
 from amqsidecar.http.access import Caller, HttpRefused
 from amqsidecar.http.answers import JSON
 from amqsidecar.http.guard import caller_of
+from amqsidecar.http.store_queries import StoreQueries, StoreQuery
 from amqsidecar.operations.act import ActionRefused
 
 API_V1: Final = "/api/v1"
 
 
-class Call(NamedTuple):
+class Call(msgspec.Struct, frozen=True):
     """One request, taken apart.
 
     Attributes:
@@ -85,6 +88,57 @@ class ApiEndpoint(msgspec.Struct, frozen=True):
     def name(self) -> str:
         """Its name in the document."""
         return str(getattr(self.run, "__name__", "")).lstrip("_")
+
+
+class StoreCall(Call, frozen=True):
+    """One request about the schedule."""
+
+    queries: StoreQueries
+
+    async def ask(self, question: StoreQuery[Any]) -> Any:
+        """Return what a question about the schedule finds; see `StoreQueries.ask`."""
+        return await self.queries.ask(self.caller, question)
+
+
+class ApiTable:
+    """A part of the table; its endpoints are decorated functions, in their order.
+
+    The docstring is the summary, the annotation the answer. A function of a `StoreCall` and an open
+    store is one question; a coroutine function of a `StoreCall` alone asks by itself.
+    """
+
+    def __init__(self) -> None:
+        self._made: list[Callable[[StoreQueries], ApiEndpoint]] = []
+
+    def bound(self, queries: StoreQueries) -> list[ApiEndpoint]:
+        """Return the endpoints over an open store."""
+        return [make(queries) for make in self._made]
+
+    def get(self, path: str, **fields: Any) -> Callable[[Callable[..., Any]], None]:
+        """Return the decorator of an endpoint; `fields` as in `ApiEndpoint`."""
+
+        def decorate(function: Callable[..., Any]) -> None:
+            answer = get_type_hints(function)["return"]
+            fields.setdefault("answer", None if answer is Response else answer)
+            fields.setdefault("summary", " ".join((function.__doc__ or "").split()))
+
+            def make(queries: StoreQueries) -> ApiEndpoint:
+                async def run(call: Call) -> Any:
+                    asked = StoreCall(call.request, call.caller, call.query, call.body, queries)
+                    if iscoroutinefunction(function):
+                        return await function(asked)
+                    return await asked.ask(partial(function, asked))
+
+                run.__name__ = function.__name__
+                return ApiEndpoint(path, run=run, **fields)
+
+            self._made.append(make)
+
+        return decorate
+
+    def post(self, path: str, **fields: Any) -> Callable[[Callable[..., Any]], None]:
+        """Return the decorator of an endpoint that changes something, or tries it."""
+        return self.get(path, method="POST", **fields)
 
 
 def routes_of(

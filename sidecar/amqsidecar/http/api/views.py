@@ -1,6 +1,6 @@
 """The API's side that only looks."""
 
-from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Final
 from urllib.parse import quote
 
@@ -10,9 +10,9 @@ from starlette.responses import Response
 
 from amqsidecar.http.access import HttpRefused
 from amqsidecar.http.api.filter import RowsQuery, understood
-from amqsidecar.http.api.table import ApiEndpoint, Call
+from amqsidecar.http.api.table import ApiTable, Call, StoreCall
 from amqsidecar.http.rights import Right
-from amqsidecar.http.store_queries import QueryContext, StoreQueries
+from amqsidecar.http.store_queries import QueryContext
 from amqsidecar.ledger import key_of
 from amqsidecar.model.destination import parse_destination
 from amqsidecar.model.schedule import RowView, WholeNumber
@@ -62,13 +62,18 @@ class RowsAnswer(msgspec.Struct, frozen=True, kw_only=True):
     next: str | None
 
 
-class GroupsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class GroupsFileQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Filter of groups of failures."""
 
     destination: Annotated[str | None, Meta(description="Only where they died.")] = None
     since: Annotated[
         WholeNumber, Meta(description="Only groups with a death since this time, in milliseconds.")
     ] = 0
+
+
+class GroupsQuery(GroupsFileQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Filter of groups of failures, and their number."""
+
     limit: Annotated[int, Meta(ge=1, le=500)] = 100
 
 
@@ -80,145 +85,12 @@ class ViewQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     ] = VIEW_BYTES_MAX
 
 
-class Looking:
-    """Answers queries that change nothing."""
-
-    def __init__(self, queries: StoreQueries) -> None:
-        self._queries = queries
-
-    def endpoints(self) -> Sequence[ApiEndpoint]:
-        """Return its part of the table."""
-        return [
-            ApiEndpoint("/session", "The caller and its role.", session, Session),
-            ApiEndpoint("/status", "How the schedule stands.", self._status, Status),
-            ApiEndpoint(
-                "/overview",
-                "Overview: current deaths, waiting messages, destinations that do not recover.",
-                self._overview,
-                Overview,
-            ),
-            ApiEndpoint(
-                "/groups",
-                "Failures by cause and destination.",
-                self._groups,
-                list[Group],
-                GroupsQuery,
-            ),
-            ApiEndpoint(
-                "/messages",
-                "Messages that wait, page by page.",
-                self._messages,
-                RowsAnswer,
-                RowsQuery,
-            ),
-            ApiEndpoint(
-                "/messages/{reference}",
-                "One message: its place, history and content.",
-                self._message,
-                MessagePage,
-                ViewQuery,
-            ),
-            ApiEndpoint(
-                path="/messages/{reference}/content",
-                summary="The encoded bytes of a message that waits, or lies in its final queue.",
-                run=self._content,
-                media_type="application/octet-stream",
-                problems={403: "This role may not see the content of messages."},
-            ),
-            ApiEndpoint(
-                path="/messages/{reference}/originals/{number}/content",
-                summary="A message before a person edited it.",
-                run=self._original_content,
-                media_type="application/octet-stream",
-                problems={403: "This role may not see the content of messages."},
-            ),
-        ]
-
-    async def _status(self, call: Call) -> Status:
-        return await self._queries.ask(
-            call.caller, lambda at: read_status(at.store, at.state, at.now_ms)
-        )
-
-    async def _overview(self, call: Call) -> Overview:
-        tell = self._queries.tools(call.caller).sidecar_status
-        status = None if tell is None else tell()
-        return await self._queries.ask(
-            call.caller, lambda at: read_overview(at.store, at.now_ms, status)
-        )
-
-    async def _groups(self, call: Call) -> list[Group]:
-        query: GroupsQuery = call.query
-        place = None if query.destination is None else canonical(query.destination)
-        return await self._queries.ask(
-            call.caller,
-            lambda at: read_groups(
-                at.store, at.now_ms, since_ms=query.since, destination=place, limit=query.limit
-            ),
-        )
-
-    async def _messages(self, call: Call) -> RowsAnswer:
-        def read(at: QueryContext) -> RowsAnswer:
-            asked = understood(at, call.query, self._queries.masking, call.caller)
-            page = list_messages(
-                at.store,
-                asked.selection,
-                order=asked.order,
-                limit=call.query.limit,
-                after=asked.after,
-            )
-            rows: list[RowView] = []
-            after, size = page.next_after, 0
-            for row in page.rows:
-                shown = shown_row(self._queries.masking.struct(row))
-                size += len(msgspec.json.encode(shown))
-                if rows and size > ROWS_BYTES_MAX:
-                    after = key_of(asked.order, rows[-1])
-                    break
-                rows.append(shown)
-            return RowsAnswer(rows=rows, next=None if after is None else f"{after.sort}.{after.id}")
-
-        return await self._queries.ask(call.caller, read)
-
-    async def _message(self, call: Call) -> MessagePage:
-        def read(at: QueryContext) -> MessagePage:
-            reference, most = call.part("reference"), call.query.max_bytes
-            page = self._queries.message(at, reference, call.caller, most)
-            if page is None:
-                raise unknown(call)
-            return page
-
-        return await self._queries.ask(call.caller, read)
-
-    async def _content(self, call: Call) -> Response:
-        reference = call.part("reference")
-
-        def read(at: QueryContext) -> tuple[RowView, bytes] | None:
-            self._queries.check_reads(at, call.caller, reference)
-            return self._queries.content(at.store, reference)
-
-        found = await self._queries.ask(call.caller, read)
-        if found is None:
-            raise unknown(call)
-        row, data = found
-        audit.write("download-message", audit.ActKind.READ, message=row.redelivery_id)
-        return _download(data, f"{row.redelivery_id}.{row.encoding.replace('/', '-')}")
-
-    async def _original_content(self, call: Call) -> Response:
-        name, number = call.part("reference"), call.number()
-
-        def read(at: QueryContext) -> bytes | None:
-            self._queries.check_reads(at, call.caller, name)
-            return original_message(at.store, name, number)
-
-        data = await self._queries.ask(call.caller, read)
-        if data is None:
-            raise HttpRefused(404, f"there is no original {number} of {name}")
-        audit.write("download-message", audit.ActKind.READ, message=name, original=number)
-        return _download(data, f"{name}.original-{number}")
+looking = ApiTable()
+"""Answers queries that change nothing."""
 
 
 async def session(call: Call) -> Session:
-    """Return who calls."""
+    """The caller and its role."""
     csrf, rights = call.request.scope["amqsidecar.csrf"], call.caller.rights
     return Session(
         actor=call.actor,
@@ -227,6 +99,96 @@ async def session(call: Call) -> Session:
         csrf=csrf,
         rights=[one for one in Right if rights.patterns(one) != ()],
     )
+
+
+looking.get("/session")(session)
+
+
+@looking.get("/status")
+def _status(_call: StoreCall, at: QueryContext) -> Status:
+    """How the schedule stands."""
+    return read_status(at.store, at.state, at.now_ms)
+
+
+@looking.get("/overview")
+async def _overview(call: StoreCall) -> Overview:
+    """Overview: current deaths, waiting messages, destinations that do not recover."""
+    tell = call.queries.tools(call.caller).sidecar_status
+    status = None if tell is None else tell()
+    found: Overview = await call.ask(lambda at: read_overview(at.store, at.now_ms, status))
+    return found
+
+
+@looking.get("/groups", query=GroupsQuery)
+def _groups(call: StoreCall, at: QueryContext) -> list[Group]:
+    """Failures by cause and destination."""
+    query: GroupsQuery = call.query
+    place = None if query.destination is None else canonical(query.destination)
+    return read_groups(
+        at.store, at.now_ms, since_ms=query.since, destination=place, limit=query.limit
+    )
+
+
+@looking.get("/messages", query=RowsQuery)
+def _messages(call: StoreCall, at: QueryContext) -> RowsAnswer:
+    """Messages that wait, page by page."""
+    masking = call.queries.masking
+    asked = understood(at, call.query, masking, call.caller)
+    page = list_messages(
+        at.store, asked.selection, order=asked.order, limit=call.query.limit, after=asked.after
+    )
+    rows: list[RowView] = []
+    after, size = page.next_after, 0
+    for row in page.rows:
+        shown = shown_row(masking.struct(row))
+        size += len(msgspec.json.encode(shown))
+        if rows and size > ROWS_BYTES_MAX:
+            after = key_of(asked.order, rows[-1])
+            break
+        rows.append(shown)
+    return RowsAnswer(rows=rows, next=None if after is None else f"{after.sort}.{after.id}")
+
+
+@looking.get("/messages/{reference}", query=ViewQuery)
+def _message(call: StoreCall, at: QueryContext) -> MessagePage:
+    """One message: its place, history and content."""
+    reference, most = call.part("reference"), call.query.max_bytes
+    page = call.queries.message(at, reference, call.caller, most)
+    if page is None:
+        raise unknown(call)
+    return page
+
+
+_file = partial(
+    looking.get,
+    media_type="application/octet-stream",
+    problems={403: "This role may not see the content of messages."},
+)
+
+
+@_file("/messages/{reference}/content")
+def _content(call: StoreCall, at: QueryContext) -> Response:
+    """The encoded bytes of a message that waits, or lies in its final queue."""
+    reference = call.part("reference")
+    call.queries.check_reads(at, call.caller, reference)
+    found = call.queries.content(at.store, reference)
+    if found is None:
+        raise unknown(call)
+    row, data = found
+    audit.write("download-message", audit.ActKind.READ, message=row.redelivery_id)
+    return _download(data, f"{row.redelivery_id}.{row.encoding.replace('/', '-')}")
+
+
+@_file("/messages/{reference}/originals/{number}/content")
+def _original_content(call: StoreCall, at: QueryContext) -> Response:
+    """A message before a person edited it."""
+    name, number = call.part("reference"), call.number()
+    call.queries.check_reads(at, call.caller, name)
+    data = original_message(at.store, name, number)
+    if data is None:
+        raise HttpRefused(404, f"there is no original {number} of {name}")
+    audit.write("download-message", audit.ActKind.READ, message=name, original=number)
+    return _download(data, f"{name}.original-{number}")
 
 
 def _download(data: bytes, name: str) -> Response:
