@@ -10,12 +10,11 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute
 
 from amqsidecar.http.console.command import command_of
-from amqsidecar.http.console.console import Console, PageMissing
+from amqsidecar.http.console.console import Console, PageMissing, Visit
 from amqsidecar.http.console.described import ACTIONS, describe, describe_bounds
 from amqsidecar.http.console.operation_pages import whole_number
 from amqsidecar.http.console.query import MessageQuery, QueryError, bounded
 from amqsidecar.http.console.templating import moment
-from amqsidecar.http.guard import caller_of
 from amqsidecar.http.rights import Right, right_of
 from amqsidecar.http.store_queries import QueryContext
 from amqsidecar.model.cause_note import WaitFor
@@ -44,78 +43,64 @@ FEW: Final = 10
 
 def routes(console: Console) -> Iterable[BaseRoute]:
     """Return the routes of these pages."""
-    queries = console.queries
+    yield console.visited("/act/{action}", _show)
+    yield console.visited("/act/{action}", _confirm, "POST")
 
-    async def show(
-        request: Request,
-        action: Action,
-        query: MessageQuery,
-        form: Mapping[str, str] | None = None,
-        problem: str = "",
-    ) -> Response:
-        tools = queries.tools(caller_of(request))
 
-        def read(at: QueryContext) -> tuple[Preview, list[str]]:
-            known = {one.destination for one in at.may(Right.ACT).group_tallies()}
+async def _show(visit: Visit, form: Mapping[str, str] | None = None, problem: str = "") -> Response:
+    action, query, tools = asked_action(visit.request), visit.query(), visit.tools
+
+    def read(at: QueryContext) -> tuple[Preview, list[str]]:
+        known = {one.destination for one in at.may(Right.ACT).group_tallies()}
+        there = at.may(right_of(action))
+        selection, suffix = _chosen(there, action, query), tools.final_suffix
+        found = preview(there, action, selection, suffix=suffix, gate=tools.gate)
+        return found, sorted(known)
+
+    found, known = await visit.ask(read)
+    if form is None:
+        form = _careful("carefully" if found.count > FEW else "once") if action in SENDS else {}
+    return await visit.page(
+        "action.html",
+        problem,
+        action=action,
+        words=ACTIONS[action],
+        sends=action in SENDS,
+        query=query,
+        conditions=[*describe(query.selection), *describe_bounds(query.bounds)],
+        preview=found,
+        known=known[:KNOWN_MAX],
+        form=_in_utc(form),
+        problem=problem,
+        command=_command(action, query, form, visit.queries.clock.now_ms()),
+    )
+
+
+async def _confirm(visit: Visit) -> Response:
+    action, query, tools = asked_action(visit.request), visit.query(), visit.tools
+    form = await visit.form()
+    try:
+        if ACTIONS[action].is_final and form.get("sure") != "yes":
+            raise ActionRefused("they won't be redelivered after this: tick the box to confirm")
+        wish = checked(_wish(action, query.selection, form, visit.actor))
+
+        def write(at: QueryContext) -> Operation:
+            _refuse_doubtful(tools.gate, wish.target, form)
             there = at.may(right_of(action))
-            selection, suffix = _chosen(there, action, query), tools.final_suffix
-            found = preview(there, action, selection, suffix=suffix, gate=tools.gate)
-            return found, sorted(known)
+            selection = _chosen(there, action, query)
+            now = examine(there, action, selection, suffix=tools.final_suffix)
+            if wish.expected is not None:
+                changed = drift(now.count, wish.expected, is_whole=now.is_whole)
+                if changed is not None:
+                    raise ActionRefused(changed)
+            waits = needs_second(now, tools.second_person_above)
+            asked = msgspec.structs.replace(wish, selection=selection, needs_second=waits)
+            return begin(at.store, asked, at.now_ms)
 
-        found, known = await queries.ask(caller_of(request), read)
-        if form is None:
-            form = _careful("carefully" if found.count > FEW else "once") if action in SENDS else {}
-        return await console.page(
-            request,
-            "action.html",
-            422 if problem else 200,
-            action=action,
-            words=ACTIONS[action],
-            sends=action in SENDS,
-            query=query,
-            conditions=[*describe(query.selection), *describe_bounds(query.bounds)],
-            preview=found,
-            known=known[:KNOWN_MAX],
-            form=_in_utc(form),
-            problem=problem,
-            command=_command(action, query, form, queries.clock.now_ms()),
-        )
-
-    async def look(request: Request) -> Response:
-        action = asked_action(request)
-        return await show(request, action, console.query(request))
-
-    async def confirm(request: Request) -> Response:
-        action = asked_action(request)
-        query = console.query(request)
-        form = {name: str(value) for name, value in (await request.form()).items()}
-        caller = caller_of(request)
-        actor, tools = caller.actor("console"), queries.tools(caller)
-        try:
-            if ACTIONS[action].is_final and form.get("sure") != "yes":
-                raise ActionRefused("they won't be redelivered after this: tick the box to confirm")
-            wish = checked(_wish(action, query.selection, form, actor))
-
-            def write(at: QueryContext) -> Operation:
-                _refuse_doubtful(tools.gate, wish.target, form)
-                there = at.may(right_of(action))
-                selection = _chosen(there, action, query)
-                now = examine(there, action, selection, suffix=tools.final_suffix)
-                if wish.expected is not None:
-                    changed = drift(now.count, wish.expected, is_whole=now.is_whole)
-                    if changed is not None:
-                        raise ActionRefused(changed)
-                waits = needs_second(now, tools.second_person_above)
-                asked = msgspec.structs.replace(wish, selection=selection, needs_second=waits)
-                return begin(at.store, asked, at.now_ms)
-
-            operation = await queries.ask(caller_of(request), write)
-        except (ActionRefused, QueryError) as error:
-            return await show(request, action, query, form, str(error))
-        return RedirectResponse(f"/operations/{operation.id}", 303)
-
-    yield console.route("/act/{action}", look)
-    yield console.route("/act/{action}", confirm, "POST")
+        operation = await visit.ask(write)
+    except (ActionRefused, QueryError) as error:
+        return await _show(visit, form, str(error))
+    return RedirectResponse(f"/operations/{operation.id}", 303)
 
 
 def asked_action(request: Request) -> Action:

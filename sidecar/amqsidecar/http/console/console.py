@@ -20,7 +20,14 @@ from amqsidecar.http.console.templating import make_environment
 from amqsidecar.http.guard import caller_of
 from amqsidecar.http.masking import Masking
 from amqsidecar.http.static import StaticFiles
-from amqsidecar.http.store_queries import NoStore, StoreBusy, StoreQueries
+from amqsidecar.http.store_queries import (
+    AnswerT,
+    NoStore,
+    StoreBusy,
+    StoreQueries,
+    StoreQuery,
+    Tools,
+)
 from amqsidecar.operations.last_death import LogLinks, no_links
 from amqsidecar.operations.status import SidecarStatus
 
@@ -169,15 +176,63 @@ class Console(PageFrame):
             tell_status=tools.sidecar_status,
         )
 
-    def query(self, request: Request) -> MessageQuery:
-        """Return the selection of messages in a page's address.
+    def visited(
+        self, path: str, handler: Callable[["Visit"], Awaitable[Response]], *methods: str
+    ) -> Route:
+        """Return the route of a page about the schedule; see `route`."""
+
+        @functools.wraps(handler)
+        async def visit(request: Request) -> Response:
+            return await handler(Visit(self, request))
+
+        return self.route(path, visit, *methods)
+
+
+class Visit:
+    """One request of a page, with the means to answer it."""
+
+    def __init__(self, console: Console, request: Request) -> None:
+        self.console = console
+        self.queries = console.queries
+        self.request = request
+        self.params = request.query_params
+        self.caller = caller_of(request)
+
+    @property
+    def tools(self) -> Tools:
+        """The tools that the caller may use."""
+        return self.queries.tools(self.caller)
+
+    @property
+    def actor(self) -> str:
+        """The caller's name in events."""
+        return self.caller.actor("console")
+
+    def part(self, name: str) -> str:
+        """Return a part of the path."""
+        return str(self.request.path_params[name])
+
+    async def form(self) -> dict[str, str]:
+        """Return the fields of the form."""
+        return {name: str(value) for name, value in (await self.request.form()).items()}
+
+    async def ask(self, question: StoreQuery[AnswerT]) -> AnswerT:
+        """Return what a question about the schedule finds; see `StoreQueries.ask`."""
+        return await self.queries.ask(self.caller, question)
+
+    async def page(self, template: str, problem: object = "", /, **values: Any) -> HTMLResponse:
+        """Return a page; with a problem it refuses what was sent."""
+        return await self.console.page(self.request, template, 422 if problem else 200, **values)
+
+    def query(self) -> MessageQuery:
+        """Return the selection of messages in the address.
 
         Raises:
             QueryError: it is not understood.
             HttpRefused: the caller may not see it.
         """
-        query = read_query(request.query_params, self.queries.clock.now_ms())
-        self.queries.masking.check_selection(query.selection, caller_of(request))
+        query = read_query(self.params, self.queries.clock.now_ms())
+        self.queries.masking.check_selection(query.selection, self.caller)
         return query
 
 

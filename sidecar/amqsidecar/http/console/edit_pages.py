@@ -7,14 +7,12 @@ from hashlib import sha256
 from typing import Final
 
 import msgspec
-from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute
 
 from amqsidecar.errors import EditRefused, NotHereYet
-from amqsidecar.http.console.console import Console, PageMissing
+from amqsidecar.http.console.console import Console, PageMissing, Visit
 from amqsidecar.http.fetching import fetch_message
-from amqsidecar.http.guard import caller_of
 from amqsidecar.http.store_queries import QueryContext, StoreQueries
 from amqsidecar.model.message import (
     MessageEdit,
@@ -57,109 +55,98 @@ class _Changed(ActionRefused):
 
 def routes(console: Console) -> Iterable[BaseRoute]:
     """Return the routes of this page."""
-    queries = console.queries
+    yield console.visited("/messages/edit", _look)
+    yield console.visited("/messages/edit", _edit, "POST")
 
-    async def show(
-        request: Request,
-        page: MessagePage,
-        form: Mapping[str, str] | None = None,
-        after: MessageView | None = None,
-        problem: str = "",
-    ) -> Response:
-        assert page.view is not None  # noqa: S101 - `_read_page` made sure
-        return await console.page(
-            request,
-            "edit.html",
-            422 if problem else 200,
-            page=page,
-            view=page.view,
-            properties=_editable(page.view),
-            new_properties=range(NEW_PROPERTIES),
-            is_typable=is_typable(page.view.body.text),
-            form=form,
-            seen=_mark(page.view),
-            after=after,
-            problem=problem or page.edit_lock or "",
+
+async def _show(
+    visit: Visit,
+    page: MessagePage,
+    form: Mapping[str, str] | None = None,
+    after: MessageView | None = None,
+    problem: str = "",
+) -> Response:
+    assert page.view is not None  # noqa: S101 - `_read_page` made sure
+    return await visit.page(
+        "edit.html",
+        problem,
+        page=page,
+        view=page.view,
+        properties=_editable(page.view),
+        new_properties=range(NEW_PROPERTIES),
+        is_typable=is_typable(page.view.body.text),
+        form=form,
+        seen=_mark(page.view),
+        after=after,
+        problem=problem or page.edit_lock or "",
+    )
+
+
+async def _look(visit: Visit) -> Response:
+    return await _show(visit, await _read_page(visit))
+
+
+async def _edit(visit: Visit) -> Response:
+    form = await visit.form()
+    if form.get("step") == "fetch":
+        return await _fetch(visit)
+    page = await _read_page(visit)
+    assert page.view is not None  # noqa: S101 - `_read_page` made sure
+    assert page.row is not None  # noqa: S101 - as above
+    row_id, queries = page.row.id, visit.queries
+    change_it = _edit_what_was_seen(queries, form.get("seen", ""))
+
+    def try_it(at: QueryContext) -> MessageView:
+        return try_edit(at.store, row_id, change, change_it, partial(queries.view, sees=True))
+
+    def send(at: QueryContext) -> Operation:
+        return edit_and_retry(
+            at.store,
+            row_id,
+            change,
+            change_it,
+            now_ms=at.now_ms,
+            actor=visit.actor,
+            reason=form.get("reason", "").strip(),
         )
 
-    async def look(request: Request) -> Response:
-        return await show(request, await _read_page(queries, request))
-
-    async def edit(request: Request) -> Response:
-        form = {name: str(value) for name, value in (await request.form()).items()}
-        if form.get("step") == "fetch":
-            return await _fetch(console, request)
-        page = await _read_page(queries, request)
-        assert page.view is not None  # noqa: S101 - `_read_page` made sure
-        assert page.row is not None  # noqa: S101 - as above
-        row_id, view = page.row.id, page.view
-        caller = caller_of(request)
-        change_it = _edit_what_was_seen(queries, form.get("seen", ""))
-
-        def try_it(at: QueryContext) -> MessageView:
-            return try_edit(
-                at.store,
-                row_id,
-                change,
-                change_it,
-                partial(queries.view, sees=True),
-            )
-
-        def send(at: QueryContext) -> Operation:
-            return edit_and_retry(
-                at.store,
-                row_id,
-                change,
-                change_it,
-                now_ms=at.now_ms,
-                actor=caller.actor("console"),
-                reason=form.get("reason", "").strip(),
-            )
-
-        try:
-            change = read_edit(form, view)
-            if form.get("step") != "send":
-                return await show(
-                    request, page, form, await queries.ask(caller_of(request), try_it)
-                )
-            operation = await queries.ask(caller_of(request), send)
-        except _Changed as error:
-            return await show(request, await _read_page(queries, request), problem=str(error))
-        except (EditRefused, ActionRefused) as error:
-            return await show(request, page, form, problem=str(error))
-        return RedirectResponse(f"/operations/{operation.id}", 303)
-
-    yield console.route("/messages/edit", look)
-    yield console.route("/messages/edit", edit, "POST")
+    try:
+        change = read_edit(form, page.view)
+        if form.get("step") != "send":
+            return await _show(visit, page, form, await visit.ask(try_it))
+        operation = await visit.ask(send)
+    except _Changed as error:
+        return await _show(visit, await _read_page(visit), problem=str(error))
+    except (EditRefused, ActionRefused) as error:
+        return await _show(visit, page, form, problem=str(error))
+    return RedirectResponse(f"/operations/{operation.id}", 303)
 
 
-async def _fetch(console: Console, request: Request) -> Response:
-    queries = console.queries
-    caller, reference = caller_of(request), request.query_params.get("id", "")
+async def _fetch(visit: Visit) -> Response:
+    reference = visit.params.get("id", "")
 
     def find(at: QueryContext) -> RowView | None:
-        queries.check_reads(at, caller, reference)
+        visit.queries.check_reads(at, visit.caller, reference)
         return row_named(at.store, reference)
 
-    row = await queries.ask(caller, find)
+    row = await visit.ask(find)
     if row is None:
         raise PageMissing(GONE)
     try:
         if row.is_in_final_queue:
-            await fetch_message(queries, row.id, caller, "console")
+            await fetch_message(visit.queries, row.id, visit.caller, "console")
     except NotHereYet as error:
-        return console.problem(request, 503, "It has not arrived yet", str(error))
+        return visit.console.problem(visit.request, 503, "It has not arrived yet", str(error))
     except ActionRefused as error:
-        return console.problem(request, 409, "It can't be edited now", str(error))
+        return visit.console.problem(visit.request, 409, "It can't be edited now", str(error))
     return RedirectResponse(f"/messages/edit?id={row.id}", 303)
 
 
-async def _read_page(queries: StoreQueries, request: Request) -> MessagePage:
-    reference = request.query_params.get("id", "")
-    caller = caller_of(request)
+async def _read_page(visit: Visit) -> MessagePage:
+    queries, reference = visit.queries, visit.params.get("id", "")
 
     def read(at: QueryContext) -> MessagePage | None:
-        queries.check_reads(at, caller, reference)
+        queries.check_reads(at, visit.caller, reference)
         return message_page(
             at.store,
             reference,
@@ -169,7 +156,7 @@ async def _read_page(queries: StoreQueries, request: Request) -> MessagePage:
             max_bytes=EDIT_BYTES_MAX,
         )
 
-    page = await queries.ask(caller, read)
+    page = await visit.ask(read)
     if page is None or page.view is None or page.row is None:
         is_lying = page is not None and page.row is not None and page.row.is_in_final_queue
         raise PageMissing(LIES if is_lying else GONE)

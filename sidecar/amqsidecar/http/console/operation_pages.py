@@ -5,14 +5,13 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
-from starlette.requests import Request
+from starlette.datastructures import QueryParams
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute
 
 from amqsidecar.http.console.command import command_of
-from amqsidecar.http.console.console import Console, PageMissing
+from amqsidecar.http.console.console import Console, PageMissing, Visit
 from amqsidecar.http.console.described import ACTIONS, describe, describe_pace
-from amqsidecar.http.guard import caller_of
 from amqsidecar.http.store_queries import QueryContext
 from amqsidecar.model.operation import (
     SENDS,
@@ -55,108 +54,96 @@ class ShownOperation(msgspec.Struct, frozen=True, kw_only=True):
 
 def routes(console: Console) -> Iterable[BaseRoute]:
     """Return the routes of these pages."""
-    queries = console.queries
+    yield console.visited("/operations", _operations)
+    yield console.visited("/operations/{number}", _show)
+    yield console.visited("/operations/{number}/{change}", _change, "POST")
 
-    async def operations(request: Request) -> Response:
-        before = whole_number(request.query_params.get("before"))
 
-        def read(at: QueryContext) -> tuple[list[Operation], dict[int, int]]:
-            found = [*map(queries.masking.operation, at.store.operations(LIMIT + 1, before))]
-            sends = (one.id for one in found[:LIMIT] if one.action in SENDS)
-            return found, {
-                number: at.store.member_counts(number).get(OutcomeKind.CONSUMED, 0)
-                for number in sends
-            }
+async def _operations(visit: Visit) -> Response:
+    before, masked = whole_number(visit.params.get("before")), visit.queries.masking.operation
 
-        found, consumed = await queries.ask(caller_of(request), read)
-        return await console.page(
-            request,
-            "operations.html",
-            operations=found[:LIMIT],
-            consumed=consumed,
-            next_before=found[LIMIT - 1].id if len(found) > LIMIT else None,
-            actions=ACTIONS,
-            describe=describe,
+    def read(at: QueryContext) -> tuple[list[Operation], dict[int, int]]:
+        found = [*map(masked, at.store.operations(LIMIT + 1, before))]
+        sends = (one.id for one in found[:LIMIT] if one.action in SENDS)
+        return found, {
+            number: at.store.member_counts(number).get(OutcomeKind.CONSUMED, 0) for number in sends
+        }
+
+    found, consumed = await visit.ask(read)
+    return await visit.page(
+        "operations.html",
+        operations=found[:LIMIT],
+        consumed=consumed,
+        next_before=found[LIMIT - 1].id if len(found) > LIMIT else None,
+        actions=ACTIONS,
+        describe=describe,
+    )
+
+
+async def _show(visit: Visit, problem: str = "") -> Response:
+    number, outcome = whole_number(visit.part("number")), outcome_of(visit.params)
+    after = visit.params.get("after", "")
+
+    def read(at: QueryContext) -> ShownOperation | None:
+        if number is None or at.store.operation(number) is None:
+            return None
+        return ShownOperation(
+            progress=read_progress(at.store, number, at.now_ms),
+            counts=at.store.member_counts(number),
+            members=at.store.members(number, outcome, MEMBERS_SHOWN + 1, after),
         )
 
-    async def show(request: Request, problem: str = "") -> Response:
-        number = whole_number(request.path_params["number"])
-        outcome = outcome_of(request.query_params.get("outcome"))
-        after = request.query_params.get("after", "")
+    told = await visit.ask(read)
+    if told is None:
+        raise PageMissing("There is no operation of this number, or its history was removed.")
+    progress = told.progress
+    operation = await asyncio.to_thread(visit.queries.masking.operation, progress.operation)
+    return await visit.page(
+        "operation.html",
+        problem,
+        problem=problem,
+        operation=operation,
+        sends=operation.action in SENDS,
+        words=ACTIONS[operation.action],
+        is_open=operation.state in OPEN_STATES,
+        conditions=describe(operation.selection),
+        pace=describe_pace(operation.pace),
+        share_done=_share_done(operation),
+        counts=told.counts,
+        result=progress.result_clause,
+        undoable=0 if operation.state is OperationState.UNDOING else progress.undoable,
+        keeps_until_ms=(operation.ended_at_ms or operation.created_at_ms) + UNDO_MS,
+        unknown_because=progress.outcomes.unknown_because if progress.outcomes else "",
+        outcome=outcome,
+        outcomes=list(OutcomeKind),
+        members=told.members[:MEMBERS_SHOWN],
+        next_after=(
+            told.members[MEMBERS_SHOWN - 1].redelivery_id
+            if len(told.members) > MEMBERS_SHOWN
+            else None
+        ),
+        command=command_of(
+            operation.action,
+            operation.selection,
+            operation.pace,
+            operation.target,
+            operation.reason,
+            visit.queries.clock.now_ms(),
+            wait=operation.wait,
+        ),
+    )
 
-        def read(at: QueryContext) -> ShownOperation | None:
-            if number is None or at.store.operation(number) is None:
-                return None
-            return ShownOperation(
-                progress=read_progress(at.store, number, at.now_ms),
-                counts=at.store.member_counts(number),
-                members=at.store.members(number, outcome, MEMBERS_SHOWN + 1, after),
-            )
 
-        told = await queries.ask(caller_of(request), read)
-        if told is None:
-            raise PageMissing("There is no operation of this number, or its history was removed.")
-        progress = told.progress
-        operation = await asyncio.to_thread(queries.masking.operation, progress.operation)
-        return await console.page(
-            request,
-            "operation.html",
-            422 if problem else 200,
-            problem=problem,
-            operation=operation,
-            sends=operation.action in SENDS,
-            words=ACTIONS[operation.action],
-            is_open=operation.state in OPEN_STATES,
-            conditions=describe(operation.selection),
-            pace=describe_pace(operation.pace),
-            share_done=_share_done(operation),
-            counts=told.counts,
-            result=progress.result_clause,
-            undoable=0 if operation.state is OperationState.UNDOING else progress.undoable,
-            keeps_until_ms=(operation.ended_at_ms or operation.created_at_ms) + UNDO_MS,
-            unknown_because=progress.outcomes.unknown_because if progress.outcomes else "",
-            outcome=outcome,
-            outcomes=list(OutcomeKind),
-            members=told.members[:MEMBERS_SHOWN],
-            next_after=(
-                told.members[MEMBERS_SHOWN - 1].redelivery_id
-                if len(told.members) > MEMBERS_SHOWN
-                else None
-            ),
-            command=command_of(
-                operation.action,
-                operation.selection,
-                operation.pace,
-                operation.target,
-                operation.reason,
-                queries.clock.now_ms(),
-                wait=operation.wait,
-            ),
-        )
-
-    async def operation(request: Request) -> Response:
-        return await show(request)
-
-    async def change(request: Request) -> Response:
-        number = whole_number(request.path_params["number"])
-        how = CHANGES.get(request.path_params["change"])
-        if how is None or number is None:
-            raise PageMissing("An operation has no such action.")
-        reason = str((await request.form()).get("reason", "")).strip()
-        actor = caller_of(request).actor("console")
-
-        def write(at: QueryContext) -> Operation:
-            return how(at.store, number, at.now_ms, actor, reason)
-
-        try:
-            await queries.ask(caller_of(request), write)
-        except ActionRefused as error:
-            return await show(request, str(error))
-        return RedirectResponse(f"/operations/{number}", 303)
-
-    yield console.route("/operations", operations)
-    yield console.route("/operations/{number}", operation)
-    yield console.route("/operations/{number}/{change}", change, "POST")
+async def _change(visit: Visit) -> Response:
+    number, how = whole_number(visit.part("number")), CHANGES.get(visit.part("change"))
+    if how is None or number is None:
+        raise PageMissing("An operation has no such action.")
+    reason = (await visit.form()).get("reason", "").strip()
+    try:
+        await visit.ask(lambda at: how(at.store, number, at.now_ms, visit.actor, reason))
+    except ActionRefused as error:
+        return await _show(visit, str(error))
+    return RedirectResponse(f"/operations/{number}", 303)
 
 
 def _share_done(operation: Operation) -> float:
@@ -173,9 +160,9 @@ def whole_number(text: str | None) -> int | None:
     return int(text) if text is not None and is_row_number(text) else None
 
 
-def outcome_of(text: str | None) -> OutcomeKind | None:
-    """Return the outcome that a text names; None = any."""
+def outcome_of(params: QueryParams) -> OutcomeKind | None:
+    """Return the outcome that an address names; None = any."""
     try:
-        return OutcomeKind(text) if text else None
+        return OutcomeKind(text) if (text := params.get("outcome")) else None
     except ValueError:
         return None

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 import msgspec
-from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute
 
@@ -23,7 +22,7 @@ from amqsidecar.http.console import (
 )
 from amqsidecar.http.console.advice import known_of, next_steps, useless_actions
 from amqsidecar.http.console.common import CommonValue, read_common
-from amqsidecar.http.console.console import Console, PageMissing
+from amqsidecar.http.console.console import Console, PageMissing, Visit
 from amqsidecar.http.console.differing import Differing, read_differing
 from amqsidecar.http.console.plots import (
     plot_deaths,
@@ -34,7 +33,6 @@ from amqsidecar.http.console.plots import (
 )
 from amqsidecar.http.console.query import QueryError, address, group_query, read_zoom
 from amqsidecar.http.console.svg import Plotted
-from amqsidecar.http.guard import caller_of
 from amqsidecar.http.store_queries import QueryContext
 from amqsidecar.ledger import RowOrder
 from amqsidecar.model.failure import GroupNote
@@ -91,8 +89,11 @@ def routes(console: Console) -> list[BaseRoute]:
     """Return the routes of the console."""
     return [
         console.static.route(),
-        *_overview_routes(console),
-        *_group_routes(console),
+        console.visited("/", _overview),
+        console.visited("/plots", _plots),
+        console.visited("/groups", _groups),
+        console.visited("/groups/one", _show_group),
+        console.visited("/groups/one", _note, "POST"),
         *message_pages.routes(console),
         *edit_pages.routes(console),
         *action_pages.routes(console),
@@ -106,60 +107,49 @@ def routes(console: Console) -> list[BaseRoute]:
     ]
 
 
-def _overview_routes(console: Console) -> Iterable[BaseRoute]:
-    queries = console.queries
+async def _overview(visit: Visit) -> Response:
+    tell, zoom = visit.tools.sidecar_status, read_zoom(visit.params)
+    status = None if tell is None else tell()
+    # Why: what refreshes itself takes the numbers only, and plots are most of the work.
+    is_refresh = visit.request.headers.get("HX-Request") == "true"
 
-    async def overview(request: Request) -> Response:
-        tell = queries.tools(caller_of(request)).sidecar_status
-        status = None if tell is None else tell()
+    def read(at: QueryContext) -> tuple[Overview, list[Plotted]]:
+        found = read_overview(at.store, at.now_ms, status)
+        return found, [] if is_refresh else [*_urgent_plots(visit, at, zoom)]
 
-        zoom = read_zoom(request.query_params)
-        # Why: what refreshes itself takes the numbers only, and plots are most of the work.
-        is_refresh = request.headers.get("HX-Request") == "true"
-
-        def read(at: QueryContext) -> tuple[Overview, list[Plotted]]:
-            found = read_overview(at.store, at.now_ms, status)
-            if is_refresh:
-                return found, []
-            return found, list(_urgent_plots(console, at, zoom))
-
-        found, plots = await queries.ask(caller_of(request), read)
-        return await console.page(
-            request,
-            "overview.html",
-            now_ms=found.at_ms,
-            overview=found,
-            headline=headline(found),
-            plots=plots,
-        )
-
-    async def plots(request: Request) -> Response:
-        zoom = read_zoom(request.query_params)
-
-        def read(at: QueryContext) -> list[Plotted]:
-            recovery = plot_recovery(recovery_by_attempt(at.store, at.now_ms))
-            return [*_urgent_plots(console, at, zoom), recovery]
-
-        found = await queries.ask(caller_of(request), read)
-        tell = queries.tools(caller_of(request)).lateness
-        late = [] if tell is None else [plot_lateness(tell())]
-        return await console.page(request, "plots.html", plots=[*found, *late])
-
-    yield console.route("/", overview)
-    yield console.route("/plots", plots)
+    found, plots = await visit.ask(read)
+    return await visit.page(
+        "overview.html",
+        now_ms=found.at_ms,
+        overview=found,
+        headline=headline(found),
+        plots=plots,
+    )
 
 
-def _urgent_plots(console: Console, at: QueryContext, zoom: Zoom | None) -> Iterable[Plotted]:
+async def _plots(visit: Visit) -> Response:
+    zoom = read_zoom(visit.params)
+
+    def read(at: QueryContext) -> list[Plotted]:
+        recovery = plot_recovery(recovery_by_attempt(at.store, at.now_ms))
+        return [*_urgent_plots(visit, at, zoom), recovery]
+
+    found, tell = await visit.ask(read), visit.tools.lateness
+    late = [] if tell is None else [plot_lateness(tell())]
+    return await visit.page("plots.html", plots=[*found, *late])
+
+
+def _urgent_plots(visit: Visit, at: QueryContext, zoom: Zoom | None) -> Iterable[Plotted]:
     """Return deaths and due messages; if no zoom is chosen, of an hour in which there are any."""
-    yield _plot_of_deaths(console, at, None, zoom)
+    yield _plot_of_deaths(visit, at, None, zoom)
     yield _first_of(zoom, lambda one: plot_schedule(schedule_ahead(at.store, at.now_ms, one)))
 
 
 def _plot_of_deaths(
-    console: Console, at: QueryContext, place: Place | None, zoom: Zoom | None
+    visit: Visit, at: QueryContext, place: Place | None, zoom: Zoom | None
 ) -> Plotted:
     """Return deaths of a group, or of all; of a chosen time without any, those before it."""
-    masked = console.queries.masking.text
+    masked = visit.queries.masking.text
     acts = marks_since(at.store, at.now_ms - DAY_MS, None if place is None else place[0])
     marks = [msgspec.structs.replace(one, what=masked(one.what)) for one in acts]
 
@@ -182,135 +172,6 @@ def _first_of(zoom: Zoom | None, plot: Callable[[Zoom], Plotted]) -> Plotted:
     """Return a plot as it is asked for; else of an hour, or of a day if the hour's is empty."""
     found = plot(zoom or Zoom.HOUR)
     return plot(Zoom.DAY) if zoom is None and found.is_empty else found
-
-
-def _group_routes(console: Console) -> Iterable[BaseRoute]:
-    queries = console.queries
-
-    async def groups(request: Request) -> Response:
-        query = console.query(request)
-        destination = query.selection.rows.destination
-
-        def read(at: QueryContext) -> list[Group]:
-            return read_groups(at.store, at.now_ms, destination=destination, limit=GROUPS_SHOWN)
-
-        found = await queries.ask(caller_of(request), read)
-        return await console.page(
-            request, "groups.html", groups=found, destination=destination, limit=GROUPS_SHOWN
-        )
-
-    async def show(
-        request: Request, written: GroupNoteForm | None = None, problem: str = ""
-    ) -> Response:
-        asked, caller = await _place(console, request), caller_of(request)
-        place = await queries.ask(
-            caller_of(request), lambda at: (asked[0], read_cause_groups(at.store).find(*asked))
-        )
-        members_of = RowFilter(destination=place[0], cause_group=place[1])
-        wanted, zoom = request.query_params.get("show", ""), read_zoom(request.query_params)
-
-        def read(at: QueryContext) -> GroupShown:
-            members = at.store.page_rows(members_of, RowOrder.NEWEST, MEMBERS_SHOWN)
-            group = read_group(at.store, place, at.now_ms)
-            recoveries = read_recoveries(at.store, at.now_ms, destination=place[0])
-            solutions = {} if group is None else find_solutions(at.store, [group], at.now_ms)
-            return GroupShown(
-                group=group,
-                recovery=recoveries[0] if recoveries else None,
-                solution=solutions.get(place),
-                notes=read_notes(at.store, place),
-                example=None if group is None else last_death(at.store.history(group.example_id)),
-                deaths=_plot_of_deaths(console, at, place, zoom),
-                members=[queries.masking.struct(row) for row in members.rows],
-                has_more=members.next_after is not None,
-                differing=read_differing(queries, at.store.message, members.rows, caller, wanted),
-                common=read_common(queries, at.store, place, caller),
-            )
-
-        found = await queries.ask(caller_of(request), read)
-        if found.group is None and not found.members:
-            raise PageMissing(
-                "The history has no death of this cause there; it may have been removed after "
-                "history.keep_days."
-            )
-        owner = found.notes[0].owner if found.notes else ""
-        return await console.page(
-            request,
-            "group.html",
-            422 if problem else 200,
-            group=found.group,
-            known=[] if found.group is None else known_of(found.group, found.recovery),
-            next_steps=[] if found.group is None else next_steps(found.group, found.recovery),
-            useless=useless_actions(
-                [state for state in RowState if found.group is None or getattr(found.group, state)]
-            ),
-            solution=found.solution,
-            notes=found.notes,
-            example=found.example,
-            written=written or GroupNoteForm(owner=owner),
-            snoozes=SNOOZES,
-            problem=problem,
-            longest_note=LONGEST_NOTE,
-            longest_owner=LONGEST_OWNER,
-            place=place,
-            query=group_query(
-                place[0], await asyncio.to_thread(queries.masking.group, place[1], place[0])
-            ),
-            deaths=found.deaths,
-            members=found.members,
-            has_more=found.has_more,
-            differing=found.differing,
-            common=found.common,
-        )
-
-    async def group(request: Request) -> Response:
-        return await show(request)
-
-    async def note(request: Request) -> Response:
-        place, author = await _place(console, request), caller_of(request).actor("console")
-        form = {name: str(value) for name, value in (await request.form()).items()}
-        text = form.get("note", "").replace("\r\n", "\n")
-        written = GroupNoteForm(
-            note=text,
-            owner=form.get("owner", ""),
-            snooze=form.get("snooze", ""),
-            merge_into=form.get("merge_into", ""),
-        )
-        if written.snooze not in dict(SNOOZES):
-            raise QueryError("snooze: not a valid time")
-
-        def write(at: QueryContext) -> GroupNote:
-            name = written.merge_into.strip() or None
-            there, before = RowFilter(destination=place[0]), read_notes(at.store, place)
-            had = before[0].owner if before else ""
-            owner = written.owner.strip()
-            return write_note(
-                at.store,
-                place,
-                text,
-                author,
-                at.now_ms,
-                owner=None if owner == had else owner,
-                snooze_ms=int(written.snooze) * 1000 if written.snooze.isdecimal() else None,
-                is_muted={"mute": True, "0": False}.get(written.snooze),
-                merge_into=""
-                if form.get("separate")
-                else name and the_group(at.store, there, part=name, shown=queries.masking.text)[1],
-            )
-
-        try:
-            await queries.ask(caller_of(request), write)
-        except (ActionRefused, NothingFound) as error:
-            return await show(
-                request, written, await asyncio.to_thread(queries.masking.text, str(error))
-            )
-        group = await asyncio.to_thread(queries.masking.group, place[1], place[0])
-        here = address("/groups/one", {"destination": place[0], "group": group})
-        return RedirectResponse(f"{here}#notes", 303)
-
-    yield console.route("/groups", groups)
-    yield console.route("/groups/one", group)
-    yield console.route("/groups/one", note, "POST")
 
 
 class GroupNoteForm(msgspec.Struct, frozen=True, kw_only=True):
@@ -350,17 +211,120 @@ class GroupShown(msgspec.Struct, frozen=True, kw_only=True):
     common: list[CommonValue]
 
 
-async def _place(console: Console, request: Request) -> Place:
+async def _groups(visit: Visit) -> Response:
+    destination = visit.query().selection.rows.destination
+    found = await visit.ask(
+        lambda at: read_groups(at.store, at.now_ms, destination=destination, limit=GROUPS_SHOWN)
+    )
+    return await visit.page(
+        "groups.html", groups=found, destination=destination, limit=GROUPS_SHOWN
+    )
+
+
+async def _show_group(
+    visit: Visit, written: GroupNoteForm | None = None, problem: str = ""
+) -> Response:
+    asked, queries = await _place(visit), visit.queries
+    place = await visit.ask(lambda at: (asked[0], read_cause_groups(at.store).find(*asked)))
+    members_of = RowFilter(destination=place[0], cause_group=place[1])
+    wanted, zoom = visit.params.get("show", ""), read_zoom(visit.params)
+
+    def read(at: QueryContext) -> GroupShown:
+        members = at.store.page_rows(members_of, RowOrder.NEWEST, MEMBERS_SHOWN)
+        rows, message_of = members.rows, at.store.message
+        group = read_group(at.store, place, at.now_ms)
+        recoveries = read_recoveries(at.store, at.now_ms, destination=place[0])
+        solutions = {} if group is None else find_solutions(at.store, [group], at.now_ms)
+        return GroupShown(
+            group=group,
+            recovery=recoveries[0] if recoveries else None,
+            solution=solutions.get(place),
+            notes=read_notes(at.store, place),
+            example=None if group is None else last_death(at.store.history(group.example_id)),
+            deaths=_plot_of_deaths(visit, at, place, zoom),
+            members=[queries.masking.struct(row) for row in rows],
+            has_more=members.next_after is not None,
+            differing=read_differing(queries, message_of, rows, visit.caller, wanted),
+            common=read_common(queries, at.store, place, visit.caller),
+        )
+
+    found = await visit.ask(read)
+    group = found.group
+    if group is None and not found.members:
+        raise PageMissing(
+            "The history has no death of this cause there; it may have been removed after "
+            "history.keep_days."
+        )
+    owner = found.notes[0].owner if found.notes else ""
+    return await visit.page(
+        "group.html",
+        problem,
+        **{name: getattr(found, name) for name in found.__struct_fields__ if name != "recovery"},
+        known=[] if group is None else known_of(group, found.recovery),
+        next_steps=[] if group is None else next_steps(group, found.recovery),
+        useless=useless_actions(
+            [state for state in RowState if group is None or getattr(group, state)]
+        ),
+        written=written or GroupNoteForm(owner=owner),
+        snoozes=SNOOZES,
+        problem=problem,
+        longest_note=LONGEST_NOTE,
+        longest_owner=LONGEST_OWNER,
+        place=place,
+        query=group_query(
+            place[0], await asyncio.to_thread(queries.masking.group, place[1], place[0])
+        ),
+    )
+
+
+async def _note(visit: Visit) -> Response:
+    place, form, masking = await _place(visit), await visit.form(), visit.queries.masking
+    text = form.get("note", "").replace("\r\n", "\n")
+    written = GroupNoteForm(
+        note=text,
+        owner=form.get("owner", ""),
+        snooze=form.get("snooze", ""),
+        merge_into=form.get("merge_into", ""),
+    )
+    if written.snooze not in dict(SNOOZES):
+        raise QueryError("snooze: not a valid time")
+
+    def write(at: QueryContext) -> GroupNote:
+        name = written.merge_into.strip() or None
+        there, before = RowFilter(destination=place[0]), read_notes(at.store, place)
+        had = before[0].owner if before else ""
+        owner = written.owner.strip()
+        return write_note(
+            at.store,
+            place,
+            text,
+            visit.actor,
+            at.now_ms,
+            owner=None if owner == had else owner,
+            snooze_ms=int(written.snooze) * 1000 if written.snooze.isdecimal() else None,
+            is_muted={"mute": True, "0": False}.get(written.snooze),
+            merge_into=""
+            if form.get("separate")
+            else name and the_group(at.store, there, part=name, shown=masking.text)[1],
+        )
+
+    try:
+        await visit.ask(write)
+    except (ActionRefused, NothingFound) as error:
+        return await _show_group(visit, written, await asyncio.to_thread(masking.text, str(error)))
+    group = await asyncio.to_thread(masking.group, place[1], place[0])
+    here = address("/groups/one", {"destination": place[0], "group": group})
+    return RedirectResponse(f"{here}#notes", 303)
+
+
+async def _place(visit: Visit) -> Place:
     """Return the group that the address of a page names.
 
     Raises:
         PageMissing: it names none.
     """
-    selection = console.query(request).selection
-    named = await console.queries.ask(
-        caller_of(request), lambda at: with_numbered(at.store, selection)
-    )
-    rows = named.rows
+    selection = visit.query().selection
+    rows = (await visit.ask(lambda at: with_numbered(at.store, selection))).rows
     if rows.destination is None or rows.cause_group is None:
         raise PageMissing("A group needs a destination and a cause in its address.")
     return rows.destination, rows.cause_group

@@ -13,13 +13,11 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import BaseRoute
 
 from amqsidecar.http.access import HttpRefused
-from amqsidecar.http.console.console import Console, PageMissing
-from amqsidecar.http.guard import caller_of
+from amqsidecar.http.console.console import Console, PageMissing, Visit
 
 REPORT_FILE: Final = "report.html"
 
@@ -112,31 +110,32 @@ HEADERS = {
 
 def routes(console: Console) -> Iterable[BaseRoute]:
     """Return the routes of these pages; none where no folder is named."""
-    if not console.has_reports:
-        return
+    if console.has_reports:
+        yield console.visited("/reports", _reports)
+        yield console.visited("/reports/one", _report)
 
-    def folder_of(request: Request) -> Path:
-        folder = console.queries.tools(caller_of(request)).reports
-        if folder is None:
-            raise HttpRefused(403, "reports are about all destinations; your role views only some")
-        return folder
 
-    async def reports(request: Request) -> Response:
-        try:
-            found = await asyncio.to_thread(list_reports, folder_of(request))
-        except OSError as error:
-            raise PageMissing(f"The reports can't be listed: {error.strerror}.") from error
-        return await console.page(request, "reports.html", reports=found)
+def _folder_of(visit: Visit) -> Path:
+    folder = visit.tools.reports
+    if folder is None:
+        raise HttpRefused(403, "reports are about all destinations; your role views only some")
+    return folder
 
-    async def report(request: Request) -> Response:
-        name = request.query_params.get("name", "")
-        try:
-            page = await asyncio.to_thread(read_report, folder_of(request), name)
-        except OSError as error:
-            raise PageMissing(f"The report {name} can't be read: {error.strerror}.") from error
-        if page is None:
-            raise PageMissing(f"There is no report {name} (any more).")
-        return HTMLResponse(page, headers=HEADERS)
 
-    yield console.route("/reports", reports)
-    yield console.route("/reports/one", report)
+async def _reports(visit: Visit) -> Response:
+    try:
+        found = await asyncio.to_thread(list_reports, _folder_of(visit))
+    except OSError as error:
+        raise PageMissing(f"The reports can't be listed: {error.strerror}.") from error
+    return await visit.page("reports.html", reports=found)
+
+
+async def _report(visit: Visit) -> Response:
+    name = visit.params.get("name", "")
+    try:
+        page = await asyncio.to_thread(read_report, _folder_of(visit), name)
+    except OSError as error:
+        raise PageMissing(f"The report {name} can't be read: {error.strerror}.") from error
+    if page is None:
+        raise PageMissing(f"There is no report {name} (any more).")
+    return HTMLResponse(page, headers=HEADERS)
