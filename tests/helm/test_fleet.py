@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from helm.cases import CASES
-from support.deployment.helm import Manifest, render
+from support.deployment.helm import Manifest, only, render
 
 pytestmark = pytest.mark.helm
 
@@ -73,11 +73,7 @@ def test_its_ways_lead_to_sidecars_provider_and_kubernetes_only() -> None:
 
 def test_the_sidecar_lets_it_in() -> None:
     values = WITH_FLEET | {"networkPolicy": {"from": [{"podSelector": {}}]}}
-    [policy] = [
-        one
-        for one in render(values)
-        if one["kind"] == "NetworkPolicy" and not one["metadata"]["name"].endswith("-fleet")
-    ]
+    policy = only(render(values), "NetworkPolicy", "-amqsidecar")
     labels = rendered()["Deployment"][0]["spec"]["selector"]["matchLabels"]
     assert {"podSelector": {"matchLabels": labels}} in policy["spec"]["ingress"][0]["from"]
 

@@ -10,7 +10,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from helm.cases import CASES
-from support.deployment.helm import CHART, KUBERNETES, Manifest, render, schema_errors
+from support.deployment.helm import CHART, KUBERNETES, Manifest, only, render, schema_errors
 
 pytestmark = pytest.mark.helm
 
@@ -37,12 +37,8 @@ def printed(section: str) -> list[Manifest]:
 def values_of(manifest: Manifest) -> dict[str, Any]:
     """Return the chart's values in an Application or a HelmRelease."""
     spec = manifest["spec"]
-    values: dict[str, Any] = (
-        spec["source"]["helm"]["valuesObject"]
-        if manifest["kind"] == "Application"
-        else spec["values"]
-    )
-    return values
+    is_argo = manifest["kind"] == "Application"
+    return dict(spec["source"]["helm"]["valuesObject"] if is_argo else spec["values"])
 
 
 def argo_phases(manifest: Manifest) -> set[str]:
@@ -83,7 +79,7 @@ def test_the_manifests_of_the_guide_are_valid(section: str) -> None:
 
 def test_argo_cd_applies_the_external_secret_with_the_sync() -> None:
     [application] = printed("Argo CD")
-    [secret] = [one for one in render(values_of(application)) if one["kind"] == "ExternalSecret"]
+    secret = only(render(values_of(application)), "ExternalSecret")
     assert argo_phases(secret) == {"Sync"}
 
 
@@ -93,11 +89,10 @@ def test_in_argo_cd_the_check_needs_nothing_that_comes_later(name: str) -> None:
     manifests = render(CASES[name])
     before = [one for one in manifests if "PreSync" in argo_phases(one)]
     assert {one["kind"] for one in before} == {"ConfigMap", "Job"}
-    [job] = [one for one in before if one["kind"] == "Job"]
+    job = only(before, "Job")
     made = {(one["kind"], one["metadata"]["name"]) for one in before if wave(one) < wave(job)}
-    ours = {(one["kind"], one["metadata"]["name"]) for one in manifests} | set(
-        needed(pod_of(manifests))
-    )
+    ours = {(one["kind"], one["metadata"]["name"]) for one in manifests}
+    ours |= set(needed(pod_of(manifests)))
     pod = job["spec"]["template"]["spec"]
     others = {one["name"] for one in CASES[name].get("extraVolumes", [])}
     own = {"volumes": [one for one in pod["volumes"] if one["name"] not in others]}

@@ -9,7 +9,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from helm.cases import MINIMAL
-from support.deployment.helm import CHART, render
+from support.deployment.helm import CHART, only, render
 from support.deployment.prometheus import program
 
 pytestmark = [pytest.mark.helm, pytest.mark.prometheus]
@@ -22,22 +22,14 @@ def trigger() -> dict[str, Any]:
     """Return the trigger of the README's ScaledObject, as the chart renders it."""
     text = (CHART / "README.md").read_text(encoding="utf-8").partition(SECTION)[2]
     values = YAML(typ="safe").load(text.partition("```yaml\n")[2].partition("```")[0])
-    found = render(MINIMAL | values)
-    [scaled] = [one for one in found if one["kind"] == "ScaledObject"]
-    [made] = scaled["spec"]["triggers"]
+    [made] = only(render(MINIMAL | values), "ScaledObject")["spec"]["triggers"]
     assert made["type"] == "prometheus"
     return dict(made["metadata"])
 
 
 def series(job: str, instance: str, values: str, **labels: str) -> dict[str, str]:
-    named = {
-        "namespace": "mq",
-        "job": job,
-        "instance": instance,
-        "destination": "queue://orders",
-        "state": "waiting",
-        **labels,
-    }
+    named = {"namespace": "mq", "job": job, "instance": instance}
+    named |= {"destination": "queue://orders", "state": "waiting"} | labels
     shown = ",".join(f'{name}="{value}"' for name, value in named.items())
     return {"series": f"amqsidecar_waiting{{{shown}}}", "values": values}
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from helm.cases import CASES
-from support.deployment.helm import Manifest, render
+from support.deployment.helm import Manifest, only, render
 
 pytestmark = pytest.mark.helm
 
@@ -16,12 +16,7 @@ WITH_LISTENER = CASES["beside, with a listener"]
 def rendered(kind: str, **config: Any) -> Manifest:
     """Return an object of the listener; `config` takes the place of options."""
     values: Mapping[str, Any] = WITH_LISTENER | {"config": WITH_LISTENER["config"] | config}
-    [found] = [
-        one
-        for one in render(values)
-        if one["kind"] == kind and str(one["metadata"]["name"]).endswith("-listener")
-    ]
-    return found
+    return only(render(values), kind, "-listener")
 
 
 def test_its_service_leads_to_its_pods_and_only_named_clients_come_in() -> None:
@@ -72,27 +67,16 @@ def test_changes_of_how_it_saves_roll_its_pods_and_those_of_policies_do_not() ->
 
 def test_listener_and_sidecar_read_the_same_keys_of_copies() -> None:
     made = render(WITH_LISTENER)
-    options = [
-        str(one["data"]["amqsidecar.yaml"])
-        for one in made
-        if one["kind"] == "ConfigMap" and "amqsidecar.yaml" in one["data"]
-    ]
-    assert all("copy_key_file: /etc/amqsidecar/copy-keys/keys" in one for one in options)
-    pods = [
-        one["spec"]["template"]["spec"]
-        for one in made
-        if one["kind"] in ("Deployment", "StatefulSet")
-    ]
-    assert len(pods) == 2
-    for pod in pods:
-        [volume] = [one for one in pod["volumes"] if _secret_of(one) == "seals"]
+    files = [one["data"] for one in made if one["kind"] == "ConfigMap"]
+    for file in (one["amqsidecar.yaml"] for one in files if "amqsidecar.yaml" in one):
+        assert "copy_key_file: /etc/amqsidecar/copy-keys/keys" in file
+    for workload in (only(made, "Deployment"), only(made, "StatefulSet")):
+        pod = workload["spec"]["template"]["spec"]
+        secrets = {one["name"]: one.get("secret", {}).get("secretName") for one in pod["volumes"]}
+        [volume] = [name for name, secret in secrets.items() if secret == "seals"]
         mounts = pod["containers"][0]["volumeMounts"]
-        [path] = [one["mountPath"] for one in mounts if one["name"] == volume["name"]]
+        [path] = [one["mountPath"] for one in mounts if one["name"] == volume]
         assert path.startswith("/etc/amqsidecar/copy-keys")
-
-
-def _secret_of(volume: Mapping[str, Any]) -> str:
-    return str(volume.get("secret", {}).get("secretName", ""))
 
 
 @pytest.mark.parametrize(("spool_mib", "limit"), [(1024, "1152Mi"), (4096, "4224Mi")])
@@ -116,24 +100,18 @@ def test_no_budget_holds_up_a_drain_while_the_broker_is_away(name: str) -> None:
 def test_its_monitor_finds_it_alone_and_that_of_the_sidecar_does_not(kind: str) -> None:
     name = kind[0].lower() + kind[1:]
     made = render(WITH_LISTENER | {"monitoring": {name: True}})
-    monitors = {
-        str(one["metadata"]["name"]).endswith("-listener"): one["spec"]
-        for one in made
-        if one["kind"] == kind
-    }
+    monitors = [one for one in made if one["kind"] == kind]
     assert len(monitors) == 2
-    found: dict[bool, list[str]] = {}
-    for is_listener, monitor in monitors.items():
+    for one in monitors:
+        monitor = one["spec"]
         wanted = monitor["selector"]["matchLabels"].items()
         [endpoint] = monitor.get("endpoints") or monitor["podMetricsEndpoints"]
-        found[is_listener] = [
+        [target] = [
             target
             for target, labels, ports in _targets(made, of_services=kind == "ServiceMonitor")
             if wanted <= labels.items() and endpoint["port"] in ports
         ]
-    assert [len(one) for one in found.values()] == [1, 1]
-    assert "listener" in found[True][0]
-    assert "listener" not in found[False][0]
+        assert ("listener" in target) == one["metadata"]["name"].endswith("-listener")
 
 
 def _targets(

@@ -25,6 +25,7 @@ from support.deployment.helm import (
     Refused,
     documents,
     helm,
+    only,
     render,
     schema_errors,
 )
@@ -270,8 +271,7 @@ def test_what_is_new_is_checked_before_an_upgrade_touches_anything() -> None:
 
 def test_before_an_installation_secrets_may_be_missing_and_before_an_upgrade_not() -> None:
     values = CASES["beside, all secrets"]
-    [install] = [one for one in render(values) if one["kind"] == "Job"]
-    [upgrade] = [one for one in render(values, is_upgrade=True) if one["kind"] == "Job"]
+    install, upgrade = (only(render(values, is_upgrade=on), "Job") for on in (False, True))
     for job, may_come in ((install, True), (upgrade, False)):
         pod = job["spec"]["template"]["spec"]
         assert ("--await-files" in pod["containers"][0]["command"]) is may_come
@@ -788,7 +788,7 @@ def in_broker_pod(
     options = {"broker": {"url": "amqp://amqsidecar@localhost:5672"}, **more_options}
     sidecar = CASES["inPod"] | {"config": options, "broker": {"passwordSecret": "login"}}
     manifests = render({"amqsidecar": sidecar}, chart=folder / "broker", release="mq")
-    [statefulset] = [one for one in manifests if one["kind"] == "StatefulSet"]
+    statefulset = only(manifests, "StatefulSet")
     return manifests, statefulset["spec"]["template"]["spec"], statefulset
 
 
@@ -802,11 +802,11 @@ def test_rules_and_dashboard_come_from_files(tmp_path: Path) -> None:
     (files / "dashboard.json").write_text(json.dumps(dashboard, indent=2), encoding="utf-8")
     monitoring = {"rules": True, "dashboard": True, "labels": {"release": "p"}}
     made = render(MINIMAL | {"monitoring": monitoring}, chart=chart)
-    [found] = [one for one in made if one["kind"] == "PrometheusRule"]
+    found = only(made, "PrometheusRule")
     assert found["spec"] == rules
     assert found["metadata"]["labels"]["release"] == "p"
     assert list(schema_errors(found, KUBERNETES[0])) == []
-    [board] = [one for one in made if one["metadata"]["name"].endswith("-dashboard")]
+    board = only(made, "ConfigMap", "-dashboard")
     assert board["metadata"]["labels"]["grafana_dashboard"] == "1"
     assert [json.loads(text) for text in board["data"].values()] == [dashboard]
 

@@ -19,6 +19,7 @@ from support.deployment.helm import (
     Refused,
     documents,
     helm,
+    only,
     render,
 )
 from support.web.answering import answering
@@ -135,18 +136,13 @@ def test_an_upgrade_of_anything_else_goes_on(values: dict[str, Any], tmp_path: P
 
 def test_the_schedule_of_a_claim_moves_before_the_new_sidecars_start(tmp_path: Path) -> None:
     after = SHARED | {"store": {"moveFrom": "amqsidecar-data-redelivery-0", "passwordSecret": "db"}}
-    (job,) = (
-        one
-        for one in documents(upgraded(MINIMAL, after, tmp_path))
-        if one["kind"] == "Job" and one["metadata"]["name"].endswith("-move")
-    )
+    job = only(documents(upgraded(MINIMAL, after, tmp_path)), "Job", "-move")
     pod = job["spec"]["template"]["spec"]
     command = pod["containers"][0]["command"]
     assert command[:3] == ["amqsidecar", "schedule", "move"]
     assert command[command.index("--to") + 1] == SHARED["config"]["store"]["url"]
-    claims = [
-        one["persistentVolumeClaim"] for one in pod["volumes"] if "persistentVolumeClaim" in one
-    ]
+    key = "persistentVolumeClaim"
+    claims = [one[key] for one in pod["volumes"] if key in one]
     assert claims == [{"claimName": "amqsidecar-data-redelivery-0"}]
     password = command[command.index("--password-file") + 1]
     mounts = {one["name"]: one["mountPath"] for one in pod["containers"][0]["volumeMounts"]}

@@ -12,7 +12,7 @@ import shutil
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -36,12 +36,9 @@ KUBERNETES = ("1.29.0", "1.37.0")
 WITHOUT_CLUSTER = ("--kube-version", KUBERNETES[-1])
 """For commands that ask none: a Helm that Go has built by itself thinks of Kubernetes 1.20."""
 OPERATOR = "github.com/prometheus-operator/prometheus-operator@v0.85.0"
+MONITORING = ("podmonitors", "servicemonitors", "prometheusrules")
 CRDS = (
-    (
-        OPERATOR,
-        "example/prometheus-operator-crd",
-        ("podmonitors", "servicemonitors", "prometheusrules"),
-    ),
+    (OPERATOR, "example/prometheus-operator-crd", MONITORING),
     ("sigs.k8s.io/gateway-api@v1.5.0", "config/crd/standard", ("httproutes",)),
     ("github.com/argoproj/argo-cd/v3@v3.5.0", "manifests/crds", ("application-crd",)),
     ("github.com/fluxcd/source-controller@v1.8.0", "config/crd/bases", ("gitrepositories",)),
@@ -100,20 +97,9 @@ def module_folder(module: str) -> Path:
 
 def _gather_schemas(folder: Path) -> None:
     with tempfile.TemporaryDirectory(dir=folder) as download:
+        options = ("--quiet", "--no-deps", "--dest", download)
         package = f"kubernetes-validate=={SCHEMAS}"
-        run_tool(
-            [
-                sys.executable,
-                "-m",
-                "pip",
-                "download",
-                "--quiet",
-                "--no-deps",
-                "--dest",
-                download,
-                package,
-            ]
-        )
+        run_tool([sys.executable, "-m", "pip", "download", *options, package])
         [wheel] = Path(download).glob("*.whl")
         with zipfile.ZipFile(wheel) as unpacked:
             for name in unpacked.namelist():
@@ -196,6 +182,16 @@ def render(
     how = ("--kube-version", kubernetes, *(["--is-upgrade"] if is_upgrade else []))
     answer = helm("template", release, str(chart), "--namespace", "mq", *how, values=values)
     return documents(answer)
+
+
+def only(manifests: Iterable[Manifest], kind: str, end: str = "") -> Manifest:
+    """Return the only object of a kind whose name ends so."""
+    [found] = [
+        one
+        for one in manifests
+        if one["kind"] == kind and str(one["metadata"]["name"]).endswith(end)
+    ]
+    return found
 
 
 def documents(text: str) -> list[Any]:
