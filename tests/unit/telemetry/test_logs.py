@@ -161,7 +161,7 @@ def test_discards_of_a_person_leave_the_lines_of_a_period_to_those_of_rules(
     log.observe([discarded(9, None)])
     log.flush()
     assert events_of(stream) == ["discarded", "summary"]
-    assert lines(stream)[0]["level"] == "warning"
+    assert (lines(stream)[0]["level"], lines(stream)[0]["rule"]) == ("warning", "a rule")
     assert lines(stream)[-1]["discarded"] == MAX_LINES_PER_KIND + 1
 
 
