@@ -13,7 +13,7 @@ from amqsidecar.model.event import Held
 from amqsidecar.model.schedule import RowFilter
 from amqsidecar.store import Store
 from amqsidecar.stores.postgres.store import PostgresStore
-from support.stores.rows import resent, taken_row, took
+from support.stores.rows import resent, take_rows, taken_row, took
 from support.virtual_clock import VirtualClock
 
 FAR_MS = 10**9
@@ -310,9 +310,7 @@ def test_an_unfinished_cycle_delays_no_other_sidecar(sidecar: Sidecar) -> None:
     slow, fast = sidecar(), sidecar()
     with slow.transaction() as tx:
         tx.record_cycle(1, [taken_row(1)], [], [took(taken_row(1, received_at_ms=1))])
-    with fast.transaction() as tx:
-        tx.record_cycle(1, [taken_row(2)], [], [took(taken_row(2, received_at_ms=2))])
-        tx.finish_cycle(1)
+    take_rows(fast, 1, [taken_row(2)], [took(taken_row(2, received_at_ms=2))])
     segment = plan(slow)
     assert times_in(slow, segment) == [[2]]
     slow.segment_written(segment)

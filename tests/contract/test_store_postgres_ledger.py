@@ -27,7 +27,7 @@ from amqsidecar.stores.postgres.transaction import PostgresTransaction
 from support.stores.failure_counts import counts_of
 from support.stores.postgres_schedule import EmptiedStore, empty
 from support.stores.postgres_server import PostgresServer
-from support.stores.rows import resent, taken_row, took
+from support.stores.rows import resent, take_rows, taken_row, took
 from support.virtual_clock import VirtualClock
 
 ALL = RowFilter()
@@ -88,9 +88,7 @@ def test_sidecars_know_the_rules_of_those_at_work_on_their_schedule(make: MakeSt
 
 def take(store: PostgresStore, rows: Sequence[TakenRow]) -> None:
     cycle = store.open().cycle + 1
-    with store.transaction() as tx:
-        tx.record_cycle(cycle, rows, [], [took(row) for row in rows])
-        tx.finish_cycle(cycle)
+    take_rows(store, cycle, rows, [took(row) for row in rows])
 
 
 def retry_of(store: PostgresStore, **fields: Any) -> Operation:

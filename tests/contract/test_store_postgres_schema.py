@@ -16,7 +16,7 @@ from amqsidecar.model.schedule import RowFilter
 from amqsidecar.stores.postgres import database as postgres_database
 from amqsidecar.stores.postgres.schema import MIGRATIONS
 from amqsidecar.stores.postgres.store import PostgresStore
-from support.stores.rows import taken_row
+from support.stores.rows import take_rows, taken_row
 from support.virtual_clock import VirtualClock
 from support.waiting import eventually
 
@@ -73,9 +73,7 @@ def columns(store: PostgresStore) -> set[str]:
 def run_cycle(store: PostgresStore, row_id: int) -> None:
     """Take a row, list it, hold it, and let it go again: all that the old program does."""
     cycle = store.open().cycle + 1
-    with store.transaction() as tx:
-        tx.record_cycle(cycle, [taken_row(row_id)], [], [])
-        tx.finish_cycle(cycle)
+    take_rows(store, cycle, [taken_row(row_id)])
     assert store.change(RowFilter(ids=(row_id,)), row_changes.hold(5, "ann")) == 1
     assert store.list_rows(RowFilter(ids=(row_id,)), 1)[0].reason == "held by ann"
     assert store.change(RowFilter(ids=(row_id,)), row_changes.release(5, "ann")) == 1

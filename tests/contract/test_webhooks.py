@@ -28,7 +28,7 @@ from amqsidecar.webhooks.outbox import PREFIX, Kind, Phase, WantedMatters, read_
 from amqsidecar.webhooks.reporting import Reporting, request_test
 from amqsidecar.webhooks.sending import Address
 from contract.conftest import MakeStore, OwnStore
-from support.stores.rows import taken_row, took
+from support.stores.rows import take_rows, taken_row, took
 from support.virtual_clock import VirtualClock
 from support.web.receiver import Receiver
 
@@ -123,9 +123,7 @@ class Site:
         ]
         rows = [msgspec.structs.replace(row, cause_group=GROUP) for row in rows]
         cycle = self.store.state().cycle + 1
-        with self.store.transaction() as tx:
-            tx.record_cycle(cycle, rows, [], [took(row) for row in rows])
-            tx.finish_cycle(cycle)
+        take_rows(self.store, cycle, rows, [took(row) for row in rows])
 
     def said(self, kind: str = "") -> list[tuple[str, str, int]]:
         """Return phase, destination and count of each notice."""

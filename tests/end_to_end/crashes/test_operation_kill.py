@@ -13,7 +13,7 @@ from amqsidecar.model.event import Discarded
 from amqsidecar.model.operation import Action, Operation, Selection
 from amqsidecar.model.schedule import RowFilter
 from amqsidecar.stores.sqlite.store import SqliteStore
-from support.stores.rows import taken_row, took
+from support.stores.rows import take_rows, taken_row, took
 
 KILLS = 12
 ROWS = 4_000
@@ -25,9 +25,7 @@ def filled(path: Path) -> Operation:
     store = SqliteStore(path, clock=SystemClock())
     store.open()
     rows = [taken_row(number, destination=f"queue://{number % 5}") for number in range(1, ROWS + 1)]
-    with store.transaction() as tx:
-        tx.record_cycle(1, rows, [], [took(row) for row in rows])
-        tx.finish_cycle(1)
+    take_rows(store, 1, rows, [took(row) for row in rows])
     operation = store.add_operation(
         Operation(
             id=0,

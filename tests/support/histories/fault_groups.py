@@ -17,6 +17,7 @@ from amqsidecar.model.provenance import Provenance
 from amqsidecar.model.sidecar_names import PROPERTY_CAUSE
 from amqsidecar.stores.sqlite.store import SqliteStore
 from support.histories.faults import BARE, FAULTS, say
+from support.stores.rows import take_rows
 
 CYCLE = 1_000
 START_MS = 1_800_000_000_000
@@ -68,10 +69,7 @@ def groups_of(deliveries: list[Delivery], folder: Path) -> list[int]:
             ]
             rows = [verdict.row for verdict in verdicts if verdict.row is not None]
             events = [event for verdict in verdicts for event in verdict.events]
-            with store.transaction() as transaction:
-                transaction.record_cycle(cycle, rows, [], events)
-            with store.transaction() as transaction:
-                transaction.finish_cycle(cycle)
+            take_rows(store, cycle, rows, events)
         return [group.total for group in store.failure_groups(0, 1_000)]
     finally:
         store.close()

@@ -1,9 +1,11 @@
 """Rows and events of the schedule, with a default for every field."""
 
+from collections.abc import Iterable
 from typing import Any
 
-from amqsidecar.model.event import Received, Resent, Scheduled
+from amqsidecar.model.event import AnyEvent, Received, Resent, Scheduled
 from amqsidecar.model.schedule import DueRow, RowState, TakenRow
+from amqsidecar.store import Store
 
 
 def taken_row(row_id: int, **fields: Any) -> TakenRow:
@@ -27,6 +29,15 @@ def taken_row(row_id: int, **fields: Any) -> TakenRow:
         "message": b"message %d" % row_id,
     }
     return TakenRow(**(values | fields))
+
+
+def take_rows(
+    store: Store, cycle: int, rows: Iterable[TakenRow], events: Iterable[AnyEvent] = ()
+) -> None:
+    """Take rows in a cycle that is finished."""
+    with store.transaction() as transaction:
+        transaction.record_cycle(cycle, [*rows], [], [*events])
+        transaction.finish_cycle(cycle)
 
 
 def due_row(row: TakenRow) -> DueRow:

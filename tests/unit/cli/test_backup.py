@@ -9,7 +9,7 @@ import pytest
 from amqsidecar.cli.main import run_command_line
 from amqsidecar.model.schedule import RowFilter
 from amqsidecar.stores.sqlite.store import SqliteStore
-from support.stores.rows import taken_row
+from support.stores.rows import take_rows, taken_row
 from support.virtual_clock import VirtualClock
 
 
@@ -22,10 +22,7 @@ def opened(path: Path) -> SqliteStore:
 def take(store: SqliteStore, cycle: int, count: int) -> None:
     first = store.allocate_ids(count)
     rows = [taken_row(first + number, message=bytes(20_000)) for number in range(count)]
-    with store.transaction() as tx:
-        tx.record_cycle(cycle, rows, [], [])
-    with store.transaction() as tx:
-        tx.finish_cycle(cycle)
+    take_rows(store, cycle, rows)
 
 
 def back_up(path: Path, target: Path) -> int:

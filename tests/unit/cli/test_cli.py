@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -31,13 +32,13 @@ from amqsidecar.model import operation
 from amqsidecar.model.cause import group_number
 from amqsidecar.model.event import AnyEvent, Received, Returned
 from amqsidecar.model.operation import Operation
-from amqsidecar.model.schedule import RowFilter, RowState, RowView, first_redelivery_id
+from amqsidecar.model.schedule import RowFilter, RowState, first_redelivery_id
 from amqsidecar.operations import preview, words
 from amqsidecar.operations.timeline import DESCRIPTIONS
 from amqsidecar.stores.sqlite.store import SqliteStore
 from support.machine.processes import run_program
-from support.stores.rows import taken_row, took
-from support.web.console_store import dead, keep
+from support.stores.rows import take_rows, taken_row, took
+from support.web.console_store import dead, keep, open_store
 
 FAR_MS = 4_000_000_000_000
 
@@ -70,6 +71,9 @@ class Cli:
         code = main.run_command_line([*arguments, "--set", where])
         captured = self.capsys.readouterr()
         return Result(code, captured.out, captured.err)
+
+    def opened(self) -> AbstractContextManager[SqliteStore]:
+        return closing(open_store(self.path))
 
     def states(self) -> dict[int, str]:
         rows = self("list", "--output", "json").json["rows"]
@@ -457,13 +461,11 @@ def test_status_as_text(cli: Cli) -> None:
 
 
 def test_status_shows_a_cycle_and_a_backlog(cli: Cli) -> None:
-    store = SqliteStore(cli.path, clock=SystemClock())
-    store.open()
-    with store.transaction() as tx:
-        tx.record_cycle(2, [taken_row(6)], [], [])
-    with store.transaction() as tx:
-        tx.set_hold("queue://DLQ", 12)
-    store.close()
+    with cli.opened() as store:
+        with store.transaction() as tx:
+            tx.record_cycle(2, [taken_row(6)], [], [])
+        with store.transaction() as tx:
+            tx.set_hold("queue://DLQ", 12)
     found = cli("status", "--output", "json").json
     assert found["unfinished_cycle"] == {"cycle": 2, "taken_count": 1, "sent_count": 0}
     assert found["backlog"] == {"queue://DLQ": 12}
@@ -473,21 +475,19 @@ def test_status_shows_a_cycle_and_a_backlog(cli: Cli) -> None:
 
 
 def test_status_shows_what_gates_delay_until_when(cli: Cli) -> None:
-    store = SqliteStore(cli.path, clock=SystemClock())
-    store.open()
-    far_ms = 4_102_444_800_000
-    with store.transaction() as tx:
-        waiting = RowFilter(destination="queue://orders", state=RowState.WAITING)
-        one, other = (row.id for row in store.list_rows(waiting, 2))
-        tx.postpone([one], far_ms, "closed", "windows")
-    assert re.search(r"in \d+d(?: \d+h)? \(windows\) +1 +- +queue://orders", cli("list").out)
-    assert (
-        "gate         1 due for queue://orders wait for windows until 2100-01-01 00:00"
-        in cli("status").out
-    )
-    with store.transaction() as tx:
-        tx.postpone([other], far_ms + 60_000, "closed", "windows")
-    store.close()
+    with cli.opened() as store:
+        far_ms = 4_102_444_800_000
+        with store.transaction() as tx:
+            waiting = RowFilter(destination="queue://orders", state=RowState.WAITING)
+            one, other = (row.id for row in store.list_rows(waiting, 2))
+            tx.postpone([one], far_ms, "closed", "windows")
+        assert re.search(r"in \d+d(?: \d+h)? \(windows\) +1 +- +queue://orders", cli("list").out)
+        assert (
+            "gate         1 due for queue://orders wait for windows until 2100-01-01 00:00"
+            in cli("status").out
+        )
+        with store.transaction() as tx:
+            tx.postpone([other], far_ms + 60_000, "closed", "windows")
     assert cli("status", "--output", "json").json["gates"] == [
         {
             "destination": "queue://orders",
@@ -587,11 +587,9 @@ def test_the_bytes_of_a_message_are_saved_and_nothing_is_written_over(
 ) -> None:
     path = tmp_path / "message.bin"
     assert cli("show", "2", "--save", str(path)).code == 0
-    store = SqliteStore(cli.path, clock=SystemClock())
-    store.open()
-    assert path.read_bytes() == store.message(2)
-    assert path.stat().st_mode & 0o777 == 0o600
-    store.close()
+    with cli.opened() as store:
+        assert path.read_bytes() == store.message(2)
+        assert path.stat().st_mode & 0o777 == 0o600
     again = cli("show", "1", "--save", str(path))
     assert (again.code, "File exists" in again.err) == (2, True)
     gone = cli("show", "99", "--save", f"{path}.2")
@@ -600,11 +598,8 @@ def test_the_bytes_of_a_message_are_saved_and_nothing_is_written_over(
 
 
 def test_the_history_of_a_message_that_left_is_shown_by_its_number(cli: Cli) -> None:
-    store = SqliteStore(cli.path, clock=SystemClock())
-    store.open()
-    with store.transaction() as tx:
+    with cli.opened() as store, store.transaction() as tx:
         tx.remove([5])
-    store.close()
     found = cli("show", "test-000000000005", "--output", "json").json
     assert found["rows"] == []
     assert len(found["history"]) == 2
@@ -612,21 +607,20 @@ def test_the_history_of_a_message_that_left_is_shown_by_its_number(cli: Cli) -> 
 
 
 def test_show_finds_every_id_that_an_output_prints(cli: Cli) -> None:
-    store = SqliteStore(cli.path, clock=SystemClock())
-    uid = store.open().uid
-    died = Received(
-        at_ms=1,
-        redelivery_id="gone",
-        source="queue://DLQ",
-        origin="queue://a",
-        message_id="ID:gone",
-    )
-    again = replace(died, redelivery_id="twin", cause="late", at_ms=2)
-    with store.transaction() as tx:
-        tx.record([died, *(took(taken_row(one)) for one in range(100, 300))])
-        tx.record([again])
-    number = group_number(store.group_key, "queue://a", "late")
-    store.close()
+    with cli.opened() as store:
+        uid = store.state().uid
+        died = Received(
+            at_ms=1,
+            redelivery_id="gone",
+            source="queue://DLQ",
+            origin="queue://a",
+            message_id="ID:gone",
+        )
+        again = replace(died, redelivery_id="twin", cause="late", at_ms=2)
+        with store.transaction() as tx:
+            tx.record([died, *(took(taken_row(one)) for one in range(100, 300))])
+            tx.record([again])
+        number = group_number(store.group_key, "queue://a", "late")
     cli("hold", "1")
 
     def found(reference: str) -> tuple[str | None, list[tuple[str, str]]]:
@@ -646,25 +640,12 @@ def test_show_finds_every_id_that_an_output_prints(cli: Cli) -> None:
     assert cli("show", "ID:nobody", "--output", "json").json is None
 
 
-def store_rows(cli: Cli, *ids: int) -> list[RowView]:
-    store = SqliteStore(cli.path, clock=SystemClock())
-    store.open()
-    rows = store.list_rows(RowFilter(ids=ids), 99)
-    store.close()
-    return rows
-
-
 def test_a_message_shows_the_number_of_its_group(cli: Cli) -> None:
-    store = SqliteStore(cli.path, clock=SystemClock())
-    store.open()
-    row_id = store.allocate_ids(1)
-    with store.transaction() as tx:
-        tx.record_cycle(2, [taken_row(row_id, cause_group="late")], [], [])
-    with store.transaction() as tx:
-        tx.finish_cycle(2)
-    [row] = store.list_rows(RowFilter(ids=(row_id,)), 1)
-    number = group_number(store.group_key, row.destination, "late")
-    store.close()
+    with cli.opened() as store:
+        row_id = store.allocate_ids(1)
+        take_rows(store, 2, [taken_row(row_id, cause_group="late")])
+        [row] = store.list_rows(RowFilter(ids=(row_id,)), 1)
+        number = group_number(store.group_key, row.destination, "late")
     assert f"group          {number}\n" in cli("show", str(row_id)).out
     rows = cli("list", "--output", "json").json["rows"]
     assert {row["id"]: row["group"] for row in rows}[row_id] == number
@@ -672,12 +653,11 @@ def test_a_message_shows_the_number_of_its_group(cli: Cli) -> None:
 
 
 def test_a_message_that_left_is_found_by_its_first_number(cli: Cli) -> None:
-    store = SqliteStore(cli.path, clock=SystemClock())
-    uid = store.open().uid
-    name = first_redelivery_id(uid, 77)
-    with store.transaction() as tx:
-        tx.record([Received(at_ms=1, id=77, redelivery_id=name, source="queue://DLQ")])
-    store.close()
+    with cli.opened() as store:
+        uid = store.state().uid
+        name = first_redelivery_id(uid, 77)
+        with store.transaction() as tx:
+            tx.record([Received(at_ms=1, id=77, redelivery_id=name, source="queue://DLQ")])
     assert cli("show", "77", "--output", "json").json["redelivery_id"] == name
 
 
@@ -796,15 +776,10 @@ def test_nothing_is_done_to_far_more_than_a_person_said_yes_to(
     """Others die while the person thinks."""
 
     def think(_text: str, **_: bool) -> bool:
-        store = SqliteStore(cli.path, clock=SystemClock())
-        store.open()
-        rows = [taken_row(number) for number in range(6, 26)]
-        store.allocate_ids(len(rows))
-        with store.transaction() as tx:
-            tx.record_cycle(2, rows, [], [])
-        with store.transaction() as tx:
-            tx.finish_cycle(2)
-        store.close()
+        with cli.opened() as store:
+            rows = [taken_row(number) for number in range(6, 26)]
+            store.allocate_ids(len(rows))
+            take_rows(store, 2, rows)
         return True
 
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
@@ -1293,15 +1268,11 @@ def test_at_80_columns_a_row_takes_two_lines_and_wide_makes_it_one(
 
 
 def test_old_exhausted_rows_hide_nothing_that_waits(cli: Cli) -> None:
-    store = SqliteStore(cli.path, clock=SystemClock(), instance_name="test")
-    store.open()
-    ended = {"state": RowState.EXHAUSTED, "final_queue": "queue://DLQ.exhausted"}
-    rows = [taken_row(number, **ended) for number in (6, 7)] + [taken_row(8, due_at_ms=FAR_MS)]
-    store.allocate_ids(3)
-    with store.transaction() as tx:
-        tx.record_cycle(2, rows, [], [])
-        tx.finish_cycle(2)
-    store.close()
+    with cli.opened() as store:
+        ended = {"state": RowState.EXHAUSTED, "final_queue": "queue://DLQ.exhausted"}
+        rows = [taken_row(number, **ended) for number in (6, 7)] + [taken_row(8, due_at_ms=FAR_MS)]
+        store.allocate_ids(3)
+        take_rows(store, 2, rows)
 
     def page(*options: str) -> tuple[list[int], object]:
         found = cli("list", "--output", "json", *options).json

@@ -11,7 +11,7 @@ from amqsidecar.cli import main
 from amqsidecar.clock import SystemClock
 from amqsidecar.model.schedule import Recall, RowState
 from amqsidecar.stores.sqlite.store import SqliteStore
-from support.stores.rows import taken_row
+from support.stores.rows import take_rows, taken_row
 from support.wires.amqp_properties import properties_of
 
 BYTES = bytes(Message(body="old", properties={"n": int32(5), "a:b": "x"}).encode())
@@ -22,9 +22,7 @@ def path(tmp_path: Path) -> Path:
     path = tmp_path / "schedule.db"
     store = open_store(path)
     store.allocate_ids(1)
-    with store.transaction() as tx:
-        tx.record_cycle(1, [taken_row(1, message=BYTES, redelivery_id="r")], [], [])
-        tx.finish_cycle(1)
+    take_rows(store, 1, [taken_row(1, message=BYTES, redelivery_id="r")])
     store.close()
     return path
 
@@ -122,9 +120,7 @@ def lie(path: Path) -> int:
         is_final=True,
         final_queue="queue://DLQ.exhausted",
     )
-    with store.transaction() as tx:
-        tx.record_cycle(2, [row], [], [])
-        tx.finish_cycle(2)
+    take_rows(store, 2, [row])
     store.close()
     return row_id
 

@@ -36,7 +36,7 @@ from amqsidecar.model.operation import (
 from amqsidecar.model.schedule import RowFilter
 from amqsidecar.operations.failures.notes import write_note
 from amqsidecar.stores.sqlite.store import SqliteStore
-from support.stores.rows import taken_row, took
+from support.stores.rows import take_rows, taken_row, took
 from support.waiting import eventually
 from support.web.console_store import keep
 from support.web.site import Site, running_site
@@ -385,9 +385,7 @@ def test_of_copies_with_one_message_id_an_operation_takes_the_first(tmp_path: Pa
         store.open()
         copies = [taken_row(number, message_id="ID:copy") for number in (6, 7, 8)]
         store.allocate_ids(3)
-        with store.transaction() as tx:
-            tx.record_cycle(2, copies, [], [])
-            tx.finish_cycle(2)
+        take_rows(store, 2, copies)
         store.close()
         query = "action=hold&id=1&id=6&id=7&id=8&one_per_message_id=true"
         assert site.client("token").get(f"/api/v1/preview?{query}").json()["count"] == 2
@@ -420,9 +418,7 @@ def test_the_whole_trace_of_a_death_is_in_the_answer(tmp_path: Path) -> None:
         store = SqliteStore(tmp_path / "schedule.db", clock=SystemClock(), instance_name="test")
         store.open()
         row = taken_row(store.allocate_ids(1), cause=trace)
-        with store.transaction() as tx:
-            tx.record_cycle(2, [row], [], [took(row)])
-            tx.finish_cycle(2)
+        take_rows(store, 2, [row], [took(row)])
         store.close()
         found = site.client("token").get(f"/api/v1/messages/{row.redelivery_id}").json()
         assert found["row"]["cause"] == trace

@@ -58,7 +58,7 @@ from amqsidecar.operations.status import sidecar_status
 from amqsidecar.stores.sqlite.store import SqliteStore
 from amqsidecar.telemetry.health import Health
 from amqsidecar.telemetry.metrics import Metrics
-from support.stores.rows import took
+from support.stores.rows import take_rows, took
 from support.web.console_store import dead, keep, open_store
 
 NOW_MS = 1_800_000_000_000 + 7 * 60_000  # Seven minutes past, so two into a bucket.
@@ -356,9 +356,7 @@ def test_messages_that_came_with_a_count_of_an_earlier_store_are_counted(
     rows = [dead(number, LIMIT, NOW_MS - 60_000, destination=PAY) for number in range(1, 6)]
     came = [returned(row.id) if row.id > 3 else took(row) for row in rows]
     cycle = store.open().cycle + 1
-    with store.transaction() as tx:
-        tx.record_cycle(cycle, rows, [], came)
-        tx.finish_cycle(cycle)
+    take_rows(store, cycle, rows, came)
     [group] = read_groups(store, NOW_MS)
     assert (group.recent_messages, group.recent) == (5, 5)
     assert read_overview(store, NOW_MS).died.messages == 5

@@ -43,7 +43,7 @@ from amqsidecar.policy_source.load import load_policy
 from amqsidecar.policy_source.policy_yaml import read_yaml
 from amqsidecar.stores.sqlite.store import SqliteStore
 from support.send_rules import send_rules_of
-from support.stores.rows import taken_row
+from support.stores.rows import take_rows, taken_row
 from support.web.console_store import dead, keep
 
 CHART_SCHEMA = Path(__file__).parents[3] / "helm/amqsidecar/values.schema.json"
@@ -143,9 +143,7 @@ def store(tmp_path: Path) -> Iterator[SqliteStore]:
 def test_exhausted_messages_do_not_wait(store: SqliteStore, tmp_path: Path) -> None:
     first = store.allocate_ids(2)
     rows = [taken_row(first + n, state=RowState.EXHAUSTED, redelivery_count=1) for n in range(2)]
-    with store.transaction() as tx:
-        tx.record_cycle(2, rows, [], [])
-        tx.finish_cycle(2)
+    take_rows(store, 2, rows)
     known = policies(tmp_path, RULES)
     orders = policy_view(store, known, NOW_MS).destinations[0]
     assert (orders.destination, orders.waiting, orders.exhausted) == ("queue://orders", 4, 2)

@@ -7,7 +7,6 @@ import pytest
 
 from amqsidecar.config.load import load_config
 from amqsidecar.errors import ConfigError
-from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.operation import Action
 from amqsidecar.model.schedule import RowState, TakenRow
 from amqsidecar.operations.operate import cancel, carry_out
@@ -15,7 +14,7 @@ from amqsidecar.operations.preview import preview
 from amqsidecar.operations.retention import ACTOR, DAY_MS, announced
 from amqsidecar.wiring.rules import load_retention
 from support.stores.opened import opened
-from support.stores.rows import taken_row
+from support.stores.rows import take_rows, taken_row
 from support.stores.unsynced import UnsyncedStore
 from support.virtual_clock import VirtualClock
 
@@ -42,9 +41,7 @@ def store(tmp_path: Path) -> Iterator[UnsyncedStore]:
 
 def add(store: UnsyncedStore, *rows: TakenRow) -> None:
     cycle = store.state().cycle + 1
-    with store.transaction() as tx:
-        tx.record_cycle(cycle, list(rows), [], list[AnyEvent]())
-        tx.finish_cycle(cycle)
+    take_rows(store, cycle, rows)
 
 
 def row(

@@ -24,7 +24,7 @@ from amqsidecar.store import Room
 from amqsidecar.stores.sqlite.store import SqliteStore
 from amqsidecar.telemetry.metrics import Metrics
 from support.stores.opened import opened
-from support.stores.rows import taken_row, took
+from support.stores.rows import take_rows, taken_row, took
 from support.virtual_clock import VirtualClock
 from support.waiting import PATIENCE_S
 
@@ -219,9 +219,7 @@ def test_the_age_of_the_oldest_is_that_of_each_state_which_waits_for_a_person(
         for number, state in enumerate(states)
     ]
     with closing(opened(SqliteStore(tmp_path / "schedule.db", clock=clock))) as store:
-        with store.transaction() as tx:
-            tx.record_cycle(1, rows, [], [])
-            tx.finish_cycle(1)
+        take_rows(store, 1, rows)
         clock.advance(11_000)
         work.show_ledger()
         assert metrics.labelled("amqsidecar_oldest_seconds") == {("parked",): 10, ("held",): 9}
@@ -275,9 +273,7 @@ def test_what_was_discarded_is_kept_for_an_hour_and_gives_way_where_there_is_no_
     store = SqliteStore(tmp_path / "schedule.db", clock=clock)
     store.open()
     store.allocate_ids(9)
-    with store.transaction() as tx:
-        tx.record_cycle(1, [taken_row(1), taken_row(2)], [], [])
-        tx.finish_cycle(1)
+    take_rows(store, 1, [taken_row(1), taken_row(2)])
     work = housekeeping(tmp_path / "schedule.db", clock, lambda _s: None, 0)
 
     store.change(RowFilter(ids=(1,)), row_changes.discard(clock.now_ms(), "ann", 7))

@@ -10,11 +10,10 @@ from amqsidecar.broker import Delivery, Features, IntakeQueue, IntakeSession
 from amqsidecar.engine.recall import FinalQueues
 from amqsidecar.errors import BrokerRefused, ManagementRefused
 from amqsidecar.model.destination import Destination
-from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.schedule import Recall, RowState
 from amqsidecar.runtime.recalling import Recalling
 from support.stores.opened import opened
-from support.stores.rows import taken_row
+from support.stores.rows import take_rows, taken_row
 from support.stores.unsynced import UnsyncedStore
 from support.virtual_clock import VirtualClock
 
@@ -51,9 +50,7 @@ def store(tmp_path: Path) -> Iterator[UnsyncedStore]:
         recall=Recall.SEND,
         message=b"",
     )
-    with made.transaction() as tx:
-        tx.record_cycle(1, [row], [], list[AnyEvent]())
-        tx.finish_cycle(1)
+    take_rows(made, 1, [row])
     yield made
     made.close()
 

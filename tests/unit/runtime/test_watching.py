@@ -27,7 +27,7 @@ from amqsidecar.runtime.open_resends import OpenResends
 from amqsidecar.runtime.watching import PROOFS_AT_ONCE, Watching
 from amqsidecar.stores.sqlite.store import SqliteStore
 from support.brokers.memory import MemoryBroker, MemoryLink
-from support.stores.rows import taken_row, took
+from support.stores.rows import take_rows, taken_row, took
 
 
 class Link(MemoryLink):
@@ -108,10 +108,7 @@ def store(tmp_path: Path) -> Iterator[SqliteStore]:
 
 def keep_one(store: SqliteStore) -> None:
     row = taken_row(store.allocate_ids(1))
-    with store.transaction() as transaction:
-        transaction.record_cycle(1, [row], [], [took(row)])
-    with store.transaction() as transaction:
-        transaction.finish_cycle(1)
+    take_rows(store, 1, [row], [took(row)])
 
 
 @pytest.fixture
@@ -396,9 +393,7 @@ def test_messages_taken_back_between_two_looks_are_not_missing(
     look_after(0, 3, watching, store, brokers)
     taken = Held(at_ms=1, id=1, redelivery_id="test-1", destination=FINAL, reason=TAKEN_BACK)
     cycle = store.open().cycle + 1
-    with store.transaction() as transaction:
-        transaction.record_cycle(cycle, [], [], [taken])
-        transaction.finish_cycle(cycle)
+    take_rows(store, cycle, [], [taken])
     assert look_after(11, 3, watching, store, brokers) == []
     assert look_after(11, 3, watching, store, brokers) == [(FINAL, 2)]
 
@@ -525,9 +520,7 @@ def test_a_queue_in_which_re_sent_messages_lie_is_watched_until_it_was_empty(
         lateness_ms=0,
     )
     cycle = store.open().cycle + 1
-    with store.transaction() as transaction:
-        transaction.record_cycle(cycle, [], [], [resent])
-        transaction.finish_cycle(cycle)
+    take_rows(store, cycle, [], [resent])
     brokers.depth = 12
     for _ in range(10):
         watching.turn(store)

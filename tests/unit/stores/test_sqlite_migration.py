@@ -14,7 +14,7 @@ from amqsidecar.stores import schema_numbers
 from amqsidecar.stores.named_queries import read_sql
 from amqsidecar.stores.sqlite import database as sqlite_database
 from amqsidecar.stores.sqlite.store import SqliteStore
-from support.stores.rows import taken_row
+from support.stores.rows import take_rows, taken_row
 from support.virtual_clock import VirtualClock
 
 OLD = sqlite_database.SCHEMA_VERSION
@@ -27,9 +27,7 @@ def store_at(path: Path, *, read_only: bool = False) -> SqliteStore:
 
 
 def take(store: SqliteStore, cycle: int) -> None:
-    with store.transaction() as tx:
-        tx.record_cycle(cycle, [taken_row(cycle)], [], [])
-        tx.finish_cycle(cycle)
+    take_rows(store, cycle, [taken_row(cycle)])
 
 
 def version_of(path: Path) -> int:

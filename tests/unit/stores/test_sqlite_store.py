@@ -17,7 +17,7 @@ from amqsidecar.stores.packing import pack_runs, runs_of, unpack_runs
 from amqsidecar.stores.sqlite import rows as sqlite_rows
 from amqsidecar.stores.sqlite import transaction as sqlite_transaction
 from amqsidecar.stores.sqlite.store import SqliteStore, path_of_url
-from support.stores.rows import taken_row, took
+from support.stores.rows import take_rows, taken_row, took
 from support.virtual_clock import VirtualClock
 
 TESTS = Path(__file__).parents[2]
@@ -30,9 +30,7 @@ def store_at(path: Path, **options: Any) -> SqliteStore:
 def filled(path: Path, **options: Any) -> SqliteStore:
     store = store_at(path, **options)
     store.open()
-    with store.transaction() as tx:
-        tx.record_cycle(1, [taken_row(1), taken_row(2)], [], [took(taken_row(1))])
-        tx.finish_cycle(1)
+    take_rows(store, 1, [taken_row(1), taken_row(2)], [took(taken_row(1))])
     return store
 
 
@@ -42,9 +40,7 @@ def test_rows_of_one_statement_and_beyond_are_each_kept(tmp_path: Path, count: i
     rows = [taken_row(number, due_at_ms=number) for number in range(1, count + 1)]
     store = store_at(tmp_path / "schedule.db")
     store.open()
-    with store.transaction() as tx:
-        tx.record_cycle(1, rows, [], list(map(took, rows)))
-        tx.finish_cycle(1)
+    take_rows(store, 1, rows, map(took, rows))
 
     found = store.list_rows(RowFilter(), 1_000)
     assert [(view.id, view.due_at_ms) for view in found] == [(row.id, row.id) for row in rows]
@@ -196,9 +192,7 @@ def test_large_messages_are_claimed_few_at_a_time(
     store.open()
     sizes = [1_000, 1_000, 9_000, 10]
     rows = [taken_row(number, message=b"x" * size) for number, size in enumerate(sizes, 1)]
-    with store.transaction() as tx:
-        tx.record_cycle(1, rows, [], [])
-        tx.finish_cycle(1)
+    take_rows(store, 1, rows)
     claims = []
     with store.transaction() as tx:
         while due := tx.claim_due(5_000, 10):
@@ -246,9 +240,7 @@ def test_large_messages_are_deflated_where_it_pays(
 def test_a_damaged_message_is_named(tmp_path: Path) -> None:
     store = store_at(tmp_path / "schedule.db")
     store.open()
-    with store.transaction() as tx:
-        tx.record_cycle(1, [taken_row(1, message=b"x" * 10_000)], [], [])
-        tx.finish_cycle(1)
+    take_rows(store, 1, [taken_row(1, message=b"x" * 10_000)])
     store._database.run("UPDATE message SET body = x'00112233'")
     with pytest.raises(StoreUnavailable, match=r"the store is damaged: .* recover it"):
         store.message(1)
@@ -316,9 +308,7 @@ def test_a_file_that_is_mostly_free_shrinks_again(tmp_path: Path) -> None:
     store = store_at(tmp_path / "schedule.db")
     store.open()
     rows = [taken_row(number, message=os.urandom(100_000)) for number in range(1, 120)]
-    with store.transaction() as tx:
-        tx.record_cycle(1, rows, [], [])
-        tx.finish_cycle(1)
+    take_rows(store, 1, rows)
     with store.transaction() as tx:
         tx.remove([row.id for row in rows])
     pages = store._database.run("PRAGMA page_count").fetchone()[0]

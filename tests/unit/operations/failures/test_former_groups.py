@@ -20,7 +20,7 @@ from amqsidecar.operations.failures.notes import read_notes, write_note
 from amqsidecar.operations.operate import Wish, begin
 from amqsidecar.operations.overview import read_overview
 from amqsidecar.stores.sqlite.store import SqliteStore
-from support.stores.rows import took
+from support.stores.rows import take_rows, took
 from support.web.console_store import dead
 
 PLACE = "queue://orders"
@@ -50,9 +50,7 @@ def die(store: SqliteStore, *groups: str, at_ms: int = NOW_MS - 60_000) -> None:
         for at, group in enumerate(groups)
     ]
     events = [msgspec.structs.replace(took(row), cause_group=row.cause_group) for row in rows]
-    with store.transaction() as tx:
-        tx.record_cycle(state.cycle + 1, rows, [], events)
-        tx.finish_cycle(state.cycle + 1)
+    take_rows(store, state.cycle + 1, rows, events)
 
 
 def users(*names: str) -> list[str]:
