@@ -21,7 +21,6 @@ from amqsidecar.pipeline.whatif.search import (
     choose,
     make_grid,
     mean_recoverable_ms,
-    policy_load,
     score,
     why_not,
 )
@@ -103,7 +102,6 @@ class History:
             at_ms=lives.sent_ms - lives.died_ms[:, None],
             waited_ms=waited,
             window=window,
-            load=windows.load[window],
             has_failed=is_made & is_back,
             has_succeeded=is_made & ~is_back,
         )
@@ -114,7 +112,7 @@ class History:
         is_first = np.arange(count) % 2 == 0
         return fit_ensemble(self.known, self.lives.died_ms, is_first, self.windows, count)
 
-    def planned(self, policy: Policy, load: Numbers) -> Tries:
+    def planned(self, policy: Policy) -> Tries:
         """Return a policy's re-sends, each as late and as soon back as its like in history."""
         lives, delays = self.lives, np.array(policy.delays())
         back = np.where(np.isfinite(lives.back_ms), lives.back_ms, 0.0) - np.where(
@@ -129,13 +127,10 @@ class History:
             np.where(is_made, at_ms, np.inf),
             np.where(is_made, delays + late, np.inf),
             window,
-            load[window],
         )
 
     def forecast(self, ensemble: Ensemble, policy: Policy) -> PolicyForecast:
-        group, delays_ms = ("queue://here", None), tuple(round(one) for one in policy.delays())
-        load = policy_load({(group, delays_ms): 1}, {group: ensemble}, self.windows.load, USUAL)
-        planned = self.planned(policy, load)
+        planned = self.planned(policy)
         return forecast([[totals for totals, _ in sum_up(ensemble, self.known, planned)]])
 
 

@@ -13,9 +13,8 @@ from amqsidecar.pipeline.whatif.attempts import KnownTries, Tries, reach_of
 from amqsidecar.pipeline.whatif.ensemble import Ensemble, dispersion
 from amqsidecar.pipeline.whatif.failure_model import FailureKind, FailureModel
 from amqsidecar.pipeline.whatif.failure_models.chance import RateBy, fit_chance, fit_places
-from amqsidecar.pipeline.whatif.failure_models.destination import fit_load
 from amqsidecar.pipeline.whatif.failure_models.repair import fit_any_repair, fit_weibull_repair
-from amqsidecar.pipeline.whatif.fitting import Counted, counted, each
+from amqsidecar.pipeline.whatif.fitting import Counted, counted
 from amqsidecar.pipeline.whatif.forecast import Totals, forecast
 from amqsidecar.pipeline.whatif.report import advice_of, doubts_of, share_text
 from bench.hidden_processes import CANDIDATES, LOGGED, run
@@ -53,8 +52,7 @@ def test_open_shares_are_probabilities_that_never_grow(
     some = chance.take(np.random.default_rng(seed).integers(0, 400, 20))
     waited = np.tile(np.array(waits), (20, 1))
     waited[:, made:] = np.inf
-    none = np.zeros(waited.shape)
-    planned = Tries(np.cumsum(waited, axis=1), waited, none.astype(np.int64), none)
+    planned = Tries(np.cumsum(waited, axis=1), waited, np.zeros(waited.shape, dtype=np.int64))
 
     for is_open in (model.open_after(some, planned), model.open_shares(planned)):
         assert (is_open >= -1e-9).all()
@@ -79,7 +77,6 @@ def test_history_is_what_every_model_comes_to_by_the_policy_of_history(
         ("heavy", {FailureKind.TIME, FailureKind.CHANCE}),
         ("by_chance", {FailureKind.CHANCE}),
         ("outage", {FailureKind.DOWN_OR_LOADED}),
-        ("load", {FailureKind.DOWN_OR_LOADED}),
     ],
 )
 def test_the_process_behind_a_history_is_found(process: str, kinds: set[FailureKind]) -> None:
@@ -87,12 +84,12 @@ def test_the_process_behind_a_history_is_found(process: str, kinds: set[FailureK
 
     assert sum(ensemble.weight_of(kind) for kind in kinds) > 0.5
     assert ensemble.evidence.is_supported
-    assert (ensemble.evidence.over_dispersion[0] > 2) == (process in ("outage", "load"))
+    assert (ensemble.evidence.over_dispersion[0] > 2) == (process == "outage")
 
 
 @pytest.mark.parametrize(
     ("process", "policy"),
-    [("by_chance", "quick"), ("exponential", "slow"), ("outage", "steady"), ("load", "fewer")],
+    [("by_chance", "quick"), ("exponential", "slow"), ("outage", "steady")],
 )
 def test_a_forecast_is_close_where_history_reaches(process: str, policy: str) -> None:
     """Chance was forecast 44 points too low when all was held to be repair."""
@@ -144,11 +141,11 @@ def test_failures_together_are_over_dispersed_and_others_are_not(
     assert not by_chance.is_sure
 
 
-@pytest.mark.parametrize("process", ["tenants", "batches", "rollback", "flapping"])
+@pytest.mark.parametrize("process", ["tenants", "batches", "rollback", "flapping", "load"])
 def test_failures_that_come_together_as_in_no_model_have_a_bound_and_no_interval(
     process: str,
 ) -> None:
-    """Tenants with outages of their own, batches, a bad release, outages of seconds."""
+    """Tenants with outages of their own, batches, a bad release, outages of seconds, own load."""
     case = case_of(process, 0, 1_000, "patient")
 
     assert not case.is_supported
@@ -208,19 +205,6 @@ def test_what_the_policy_does_not_change_is_certain() -> None:
     assert (found.recovered.lower, found.recovered.upper) == pytest.approx((20.0, 20.0))
 
 
-def test_load_is_fitted_message_by_message() -> None:
-    history = History.of(run("load", 4, 1_000, LOGGED, 0))
-    fitted = fit_load(each(history.known))
-
-    low, high = (1 - float(fitted.open_shares(one_at(load))[0, 0]) for load in (1.0, 200.0))
-    assert low > high + 0.2
-
-
-def one_at(load: float) -> Tries:
-    one = np.ones((1, 1))
-    return Tries(one * 60_000, one * 60_000, np.zeros((1, 1), dtype=np.int64), one * load)
-
-
 def test_an_ensemble_has_its_whole_weight(chance: KnownTries) -> None:
     ensemble: Ensemble = History.of(run("by_chance", 5, 400, LOGGED, 0)).ensemble()
 
@@ -254,12 +238,12 @@ def test_what_depends_on_the_number_may_depend_on_time() -> None:
 
 @pytest.mark.parametrize(
     ("process", "seed", "policy"),
-    [("same_key", 7, "quick"), ("overload", 4, "steady"), ("stale", 0, "slow")],
+    [("same_key", 7, "quick"), ("stale", 0, "slow")],
 )
 def test_what_one_history_cant_tell_makes_a_wide_interval(
     process: str, seed: int, policy: str
 ) -> None:
-    """The wait or the number; outages or the own load; bad luck or age. Each was 10 points off."""
+    """The wait or the number; bad luck or age. Each was 10 points off."""
     case = case_of(process, seed, 1_500, policy)
 
     assert case.covers

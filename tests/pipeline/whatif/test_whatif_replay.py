@@ -28,7 +28,7 @@ REPAIR = Repair(
 """Half of the messages become recoverable between 1 and 16 seconds, half never."""
 CHANCE = Draws(FailureKind.CHANCE, ChanceRate(0.5, 0.0), never=0.0)
 WINDOWS = WindowCounts(0, *[np.ones(10)] * 4)
-FAR = Reach(first_ms=0.0, least_wait_ms=0.0, at_ms=1e9, number=100, load=1e9)
+FAR = Reach(first_ms=0.0, least_wait_ms=0.0, at_ms=1e9, number=100)
 
 
 def known(*, recovered: int | None = 16_000, observed: int = 10**9, last: int = 16_000) -> Known:
@@ -53,8 +53,7 @@ def known(*, recovered: int | None = 16_000, observed: int = 10**9, last: int = 
 
 def at(*seconds: float) -> Tries:
     times = np.array([seconds], dtype=float) * SECOND
-    none = np.zeros(times.shape)
-    return Tries(times, np.diff(times, prepend=0.0), none.astype(np.int64), none)
+    return Tries(times, np.diff(times, prepend=0.0), np.zeros(times.shape, dtype=np.int64))
 
 
 def row(numbers: np.ndarray) -> list[float]:
@@ -68,7 +67,6 @@ def test_history_is_read_with_waits_and_outcomes() -> None:
     assert row(tries.waited_ms) == [1 * SECOND, 13 * SECOND]
     assert row(tries.has_failed) == [1, 0]
     assert row(tries.has_succeeded) == [0, 1]
-    assert row(tries.load) == [4, 4]
     assert (tries.failed_ms[0], tries.recovered_ms[0]) == (1 * SECOND, 16 * SECOND)
 
 
@@ -87,7 +85,7 @@ def test_a_shorter_policy_has_fewer_resends() -> None:
 def test_nothing_is_sent_after_the_observation() -> None:
     plan = DelayPlan((4000, 30_000), goes_on=False)
 
-    tries = planned_tries(plan, known(observed=10 * SECOND), WINDOWS, WINDOWS.load)
+    tries = planned_tries(plan, known(observed=10 * SECOND), WINDOWS)
 
     assert row(tries.is_made) == [1, 0]
 
@@ -125,7 +123,7 @@ def test_what_may_be_poison_recovers_less() -> None:
 
 
 def test_beyond_reach_is_later_by_repair_and_twice_as_many_by_chance() -> None:
-    reach = Reach(first_ms=0.0, least_wait_ms=0.0, at_ms=5.0 * SECOND, number=1, load=1e9)
+    reach = Reach(first_ms=0.0, least_wait_ms=0.0, at_ms=5.0 * SECOND, number=1)
     tries = known().tries
 
     assert row(play(REPAIR, tries, at(0.5, 4, 20), reach).is_within) == [1, 1, 0]
@@ -161,7 +159,7 @@ def test_messages_without_resends_and_policies_without_any_are_played(messages: 
     )
 
     for delays in ((), (1000, 2000)):
-        planned = planned_tries(DelayPlan(delays, goes_on=False), known, WINDOWS, WINDOWS.load)
+        planned = planned_tries(DelayPlan(delays, goes_on=False), known, WINDOWS)
         found = forecast([[totals for totals, _ in sum_up(ensemble, known.tries, planned)]])
         assert found.messages == messages
         assert found.recovered.lower == 0.0
@@ -184,7 +182,7 @@ def test_a_millisecond_before_history_is_as_in_history(model: Repair | Draws) ->
     tries = known().tries
     sooner = replace(at(1, 15.999), waited_ms=tries.waited_ms)
     ensemble = Ensemble(
-        [model], [1.0], FAR, Evidence(1, (), (), (1.0,), (0.0,), 0.0), REPAIR, 0.0, 1.0, messages=1
+        [model], [1.0], FAR, Evidence(1, (), (), (1.0,), (0.0,), 0.0), REPAIR, messages=1
     )
 
     ((totals, _),) = sum_up(ensemble, tries, sooner)
@@ -206,14 +204,14 @@ def test_sums_are_the_same_however_messages_are_divided() -> None:
         }
     )
     ensemble = Ensemble(
-        [REPAIR], [1.0], FAR, Evidence(1, (), (), (1.0,), (0.0,), 0.0), REPAIR, 0.0, 1.0, count
+        [REPAIR], [1.0], FAR, Evidence(1, (), (), (1.0,), (0.0,), 0.0), REPAIR, count
     )
     plan = DelayPlan((2_000, 5_000, 11_000), goes_on=False)
     usual = Usual(late_ms=0, back_ms=500)
 
     def totals(part: pa.RecordBatch) -> tuple[float, float, float]:
         known = known_of(part, usual, WINDOWS)
-        planned = planned_tries(plan, known, WINDOWS, WINDOWS.load)
+        planned = planned_tries(plan, known, WINDOWS)
         ((found, _),) = sum_up(ensemble, known.tries, planned)
         return found.recovered, found.within, found.resends
 

@@ -10,7 +10,6 @@ from amqsidecar.pipeline.whatif.curve import NEVER, cell_of, fit_curve
 from amqsidecar.pipeline.whatif.ensemble import Ensemble, Evidence
 from amqsidecar.pipeline.whatif.failure_model import FailureKind, FailureModel
 from amqsidecar.pipeline.whatif.failure_models.chance import ChanceRate
-from amqsidecar.pipeline.whatif.failure_models.destination import LoadRate
 from amqsidecar.pipeline.whatif.failure_models.draws import Draws
 from amqsidecar.pipeline.whatif.failure_models.repair import Repair
 from amqsidecar.pipeline.whatif.policy import Setting
@@ -35,10 +34,10 @@ NONE_USUAL = Usual(late_ms=0.0, back_ms=0.0)
 
 def by(*models: FailureModel, curve: np.ndarray) -> list[Ensemble]:
     """A destination of one group, with these models by equal weights."""
-    reach = Reach(first_ms=0.0, least_wait_ms=0.0, at_ms=1e9, number=20, load=1e9)
+    reach = Reach(first_ms=0.0, least_wait_ms=0.0, at_ms=1e9, number=20)
     evidence = Evidence(100, (), (), (1.0,), (0.0,), 0.0)
     weights = [1 / len(models)] * len(models)
-    return [Ensemble(list(models), weights, reach, evidence, Repair(curve), 30.0, 3.0, 100)]
+    return [Ensemble(list(models), weights, reach, evidence, Repair(curve), 100)]
 
 
 def by_repair(curve: np.ndarray) -> list[Ensemble]:
@@ -145,26 +144,6 @@ def test_models_count_by_their_weights() -> None:
     grid = Grid([Setting(0, 1.0, 0, 1)], np.array([[1.0]]) * SECOND)
 
     assert score(grid, both, NONE_USUAL).share == pytest.approx([0.5])
-
-
-def test_the_load_that_a_setting_makes_is_part_of_its_score() -> None:
-    """Ten deliveries of a window are borne; history made 30, with 3 re-sends of each message.
-
-    At this load ten re-sends would recover 65 % by the tenth. But they are more load, under which
-    more fail, and so they are more again. One re-send is half of the load.
-    """
-    curve = fit_curve(np.array([-1]), np.array([NEVER]), np.ones(1))
-    loaded = by(Draws(FailureKind.DOWN_OR_LOADED, LoadRate(10.0, 2.0), never=0.0), curve=curve)
-    grid = Grid(
-        [Setting(0, 1.0, 0, 1), Setting(0, 1.0, 0, 10)],
-        np.array([[1.0] + [np.inf] * 9, [1.0] * 10]) * SECOND,
-    )
-
-    few, many = score(grid, loaded, NONE_USUAL).share
-
-    assert few == pytest.approx(1 / (1 + 1.5**2), abs=0.01)
-    assert many < 0.25
-    assert score(grid, loaded, NONE_USUAL).deliveries[0] == 1.0
 
 
 @pytest.mark.parametrize(

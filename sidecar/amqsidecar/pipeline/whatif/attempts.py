@@ -15,7 +15,7 @@ Mask = npt.NDArray[np.bool_]
 Indexes = npt.NDArray[np.int64]
 
 WINDOW_MS: Final = 30_000
-"""Re-sends of the same window are compared with each other, and are each other's load."""
+"""Re-sends of the same window are compared with each other."""
 
 
 GroupKey = tuple[str, str | None]
@@ -56,11 +56,6 @@ class WindowCounts:
         result: Indexes = numbers.astype(np.int64)
         return result
 
-    @property
-    def load(self) -> Numbers:
-        """Deliveries in each window that the history knows of."""
-        return self.deaths + self.successes + self.failures + self.lost
-
 
 @dataclass(frozen=True)
 class Tries:
@@ -70,13 +65,11 @@ class Tries:
         at_ms: since the first death.
         waited_ms: since the death before.
         window: index of the window that each falls in; see `WindowCounts.numbers_of`.
-        load: deliveries in this window.
     """
 
     at_ms: Numbers
     waited_ms: Numbers
     window: Indexes
-    load: Numbers
 
     @property
     def is_made(self) -> Mask:
@@ -133,14 +126,12 @@ class Reach:
         at_ms: the last ones.
         least_wait_ms: shortest waits since the death before.
         number: re-sends of one message.
-        load: deliveries in a window.
     """
 
     first_ms: float
     at_ms: float
     least_wait_ms: float
     number: int
-    load: float
 
     def is_too_early(self, planned: Tries) -> Mask:
         """Tell which re-sends come before any of history, and no later one shows what it would."""
@@ -173,5 +164,4 @@ def reach_of(known: KnownTries) -> Reach:
         at_ms=far(known.at_ms[is_known]) * _SLACK,
         least_wait_ms=-far(-known.waited_ms[is_known]) / _SLACK,
         number=int((tried >= least).sum()),
-        load=far(known.load[is_known]) * _SLACK,
     )

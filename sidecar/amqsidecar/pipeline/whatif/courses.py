@@ -36,20 +36,6 @@ _ASKED: Final = ("destination", "persistent", "expired", "cause", "properties")
 
 
 @dataclass(frozen=True)
-class PlannedCourse:
-    """What the policies do with some messages.
-
-    Attributes:
-        plans: by policy.
-        sizes: how many messages there are, by cause group.
-    """
-
-    destination: str
-    plans: Mapping[str, DelayPlan]
-    sizes: Mapping[str, int]
-
-
-@dataclass(frozen=True)
 class Planner:
     """Asks policies about messages; Spark ships it to its tasks.
 
@@ -117,8 +103,8 @@ def with_courses(messages: DataFrame, planner: Planner, *, asks: bool) -> DataFr
     return messages.mapInArrow(planner, schema)
 
 
-def read_courses(messages: DataFrame, planner: Planner) -> dict[int, PlannedCourse]:
-    """Return the courses of messages.
+def read_courses(messages: DataFrame, planner: Planner) -> dict[int, dict[str, DelayPlan]]:
+    """Return each policy's plan, by the course of messages.
 
     Raises:
         ConfigError: there are too many, because rules decide on nearly each message otherwise.
@@ -128,16 +114,8 @@ def read_courses(messages: DataFrame, planner: Planner) -> dict[int, PlannedCour
     if len(firsts) > COURSES_MAX:
         what = f"their rules make more than {COURSES_MAX:,} courses of the messages of history"
         raise ConfigError([Problem("--policy", what)])
-    sizes: dict[int, dict[str, int]] = {}
-    for row in messages.groupBy("course", "cause_group").count().collect():
-        sizes.setdefault(row["course"], {})[row["cause_group"]] = row["count"]
     deciders = planner.deciders()
-    return {
-        number: PlannedCourse(
-            death["destination"], planner.plans(deciders, _death(*death)), sizes[number]
-        )
-        for number, death in firsts.items()
-    }
+    return {number: planner.plans(deciders, _death(*death)) for number, death in firsts.items()}
 
 
 def unknown_to_history(messages: DataFrame, candidates: Sequence[Candidate]) -> list[str]:

@@ -27,7 +27,6 @@ from amqsidecar.pipeline.whatif.curve import Numbers
 from amqsidecar.pipeline.whatif.failure_model import FailureKind, FailureModel
 from amqsidecar.pipeline.whatif.failure_models.chance import RateBy, fit_chance, fit_places
 from amqsidecar.pipeline.whatif.failure_models.destination import (
-    fit_load,
     fit_outage,
     rates_between,
     tried_windows,
@@ -46,14 +45,13 @@ _BY_THEMSELVES: Final[Mapping[str, Callable[[Counted], FailureModel]]] = {
     "repair, Weibull": fit_weibull_repair,
     "repair, any time": fit_any_repair,
 }
-_OUTAGE, _LOAD, _STALE = "outage", "load", "chance by time"
+_OUTAGE, _STALE = "outage", "chance by time"
 _PRIOR: Final[Mapping[str, float]] = {
     "chance": 1.0,
     "repair, Weibull": 1.0,
     **{f"chance by {place}": 0.025 for place in RateBy},
     "repair, any time": 0.05,
     _OUTAGE: 0.5,
-    _LOAD: 0.5,
 }
 """What models weigh that explain a history equally well: those with fewer parameters more."""
 
@@ -118,8 +116,6 @@ class Ensemble:
         reach: how far history tried.
         evidence: what stands behind the weights.
         any_repair: repair at any time, whatever its weight.
-        usual_load: mean number of deliveries in the window of a re-send.
-        usual_resends: mean number of re-sends of a message.
         messages: how many the history has.
     """
 
@@ -128,8 +124,6 @@ class Ensemble:
     reach: Reach
     evidence: Evidence
     any_repair: Repair
-    usual_load: float
-    usual_resends: float
     messages: int
 
     @property
@@ -164,7 +158,7 @@ def fit_ensemble(
     periods = _periods(known, died_ms)
     shares = np.broadcast_to(success_by_attempt(known), known.at_ms.shape)
     by_chance = [dispersion(known, shares, period) for period in periods[:-1]]
-    # Why only then: what fails by itself needs neither, and both take long to fit.
+    # Why only then: what fails by itself doesn't need it, and it takes long to fit.
     is_shared = any(one.is_sure for one in by_chance)
     rates = rates_between(windows) if is_shared else None
     is_tried = tried_windows(windows)
@@ -186,7 +180,8 @@ def fit_ensemble(
         [_PRIOR[name] * np.exp((likely[name] - likely[names[0]]) / scale) for name in names]
     )
     weights = np.where(weights / weights.sum() >= LEAST_WEIGHT, weights, 0.0)
-    weights = _with_rival(weights, names, known, is_shared)
+    if not is_shared:
+        weights = _with_rival(weights, names, known)
     weights /= weights.sum()
     kept = sorted(np.flatnonzero(weights).tolist(), key=lambda at: -weights[at])
     shown = tuple(float(weights[at]) for at in kept)
@@ -217,8 +212,6 @@ def fit_ensemble(
             misfit=float(misfit),
         ),
         any_repair=fit_any_repair(counted(known)),
-        usual_load=float(known.load[known.is_known].mean()) if known.is_known.any() else 0.0,
-        usual_resends=float(known.is_made.sum(axis=1).mean()),
         messages=messages,
     )
 
@@ -230,9 +223,7 @@ def _fit_all(
     history = counted(known)
     models = {name: fit(history) for name, fit in _BY_THEMSELVES.items()}
     if window_rates is not None:
-        one_by_one = each(known)
-        models[_OUTAGE] = fit_outage(one_by_one, window_rates, is_tried)
-        models[_LOAD] = fit_load(one_by_one)
+        models[_OUTAGE] = fit_outage(each(known), window_rates, is_tried)
     return models
 
 
@@ -307,23 +298,20 @@ def dispersion(known: KnownTries, rates: Numbers, period: Indexes) -> Dispersion
     )
 
 
-def _with_rival(
-    weights: Numbers, names: Sequence[str], known: KnownTries, is_shared: bool
-) -> Numbers:
+def _with_rival(weights: Numbers, names: Sequence[str], known: KnownTries) -> Numbers:
     """Return weights of models, with some for what a history can't tell from the likeliest.
 
-    That is where re-sends after the first one succeed less often. If they fail together, they may
-    keep their destination down. Else messages may grow too old; if none succeeds, it is poison.
+    That is where re-sends after the first one succeed less often: messages may grow too old. If
+    none succeeds, it is poison.
     """
     tried, won = (one.sum(axis=0) for one in (known.is_known, known.has_succeeded))
     first, later = (won[one].sum() / max(1, tried[one].sum()) for one in (slice(1), slice(1, None)))
     is_worse = later < first - _SURE * np.sqrt(first * (1 - first) / max(1, tried[:1].sum()))
-    if not is_worse or (not is_shared and later <= _POISON * first):
+    if not is_worse or later <= _POISON * first:
         return weights
-    rival = names.index(_LOAD if is_shared else _STALE)
-    against = weights[names.index(_OUTAGE)] if is_shared else weights.sum() - weights[rival]
-    added = np.where(np.arange(len(names)) == rival, _UNTOLD * against, 0.0)
-    return np.maximum(weights, added)
+    rival = names.index(_STALE)
+    added = _UNTOLD * (weights.sum() - weights[rival])
+    return np.where(np.arange(len(names)) == rival, np.maximum(weights, added), weights)
 
 
 def success_by_attempt(known: KnownTries) -> Numbers:

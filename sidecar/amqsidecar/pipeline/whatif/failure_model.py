@@ -20,7 +20,7 @@ class FailureKind(StrEnum):
     CHANCE = "chance"
     """Each attempt fails by chance, which may differ from one to the next."""
     DOWN_OR_LOADED = "down_or_loaded"
-    """The destination is out of order or loaded, for all messages at the same time."""
+    """The destination is out of order, for all messages at the same time."""
 
 
 class FailureModel(Protocol):

@@ -34,8 +34,8 @@ class Counted:
 def counted(known: KnownTries) -> Counted:
     """Return messages of the same times and outcomes once, with their number.
 
-    Times count as the same within 5 %. Windows and loads are those of one of them: models that look
-    at these take every message.
+    Times count as the same within 5 %. Windows are those of one of them: models that look at these
+    take every message.
     """
     cells = np.where(known.is_made, cell_of(np.where(known.is_made, known.at_ms, 0.0)), -1)
     keys = np.hstack([cells, known.has_failed, known.has_succeeded])

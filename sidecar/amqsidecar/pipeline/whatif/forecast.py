@@ -81,7 +81,6 @@ def _as_in_history(known: KnownTries, planned: Tries, is_same: Mask) -> Tries:
         at_ms=own("at_ms"),
         waited_ms=own("waited_ms"),
         window=own("window").astype(np.int64),
-        load=own("load"),
     )
 
 

@@ -93,14 +93,13 @@ def known_of(batch: pa.RecordBatch, usual: Usual, windows: WindowCounts) -> Know
             at_ms=at_ms,
             waited_ms=waited_ms,
             window=window,
-            load=windows.load[window],
             has_failed=has_failed,
             has_succeeded=is_last & np.isfinite(recovered_ms)[:, None],
         ),
     )
 
 
-def planned_tries(plan: DelayPlan, known: Known, windows: WindowCounts, load: Numbers) -> Tries:
+def planned_tries(plan: DelayPlan, known: Known, windows: WindowCounts) -> Tries:
     """Return the re-sends of a plan for messages that keep dying, as far as they are observed."""
     at_ms = resend_times(plan, known)
     late_ms = _columns(known.late_ms, len(plan.delays_ms))
@@ -111,7 +110,6 @@ def planned_tries(plan: DelayPlan, known: Known, windows: WindowCounts, load: Nu
         at_ms=np.where(is_made, at_ms, np.inf),
         waited_ms=np.where(is_made, waited_ms, np.inf),
         window=window,
-        load=load[window],
     )
 
 
@@ -172,14 +170,12 @@ class Replay:
         plans: by course, each policy's plan; `HISTORY` is replayed beside them.
         ensembles: the models.
         windows: by destination.
-        loads: by destination and policy, where it differs from that of history.
         usual: by destination.
     """
 
     plans: Mapping[int, Mapping[str, DelayPlan]]
     ensembles: Mapping[GroupKey, Ensemble]
     windows: Mapping[str, WindowCounts]
-    loads: Mapping[tuple[str, str], Numbers]
     usual: Mapping[str, Usual]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -205,8 +201,7 @@ class Replay:
         known = known_of(some, self.usual[group[0]], windows)
         self._play(sums, HISTORY, group, known, known.tries)
         for policy, plan in plans.items():
-            load = self.loads.get((group[0], policy), windows.load)
-            self._play(sums, policy, group, known, planned_tries(plan, known, windows, load))
+            self._play(sums, policy, group, known, planned_tries(plan, known, windows))
             if plan.goes_on:
                 last = resend_times(plan, known).max(axis=1, initial=-1.0)
                 ends = np.minimum(known.tries.recovered_ms, known.observed_ms)

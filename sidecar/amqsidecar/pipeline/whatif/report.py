@@ -42,7 +42,7 @@ Gates (`policy.gates`) are not played."""
 _REASONS: Final = {
     FailureKind.TIME: "time heals: something is broken for a time, for each message its own",
     FailureKind.CHANCE: "each attempt fails by chance",
-    FailureKind.DOWN_OR_LOADED: "the destination is down or loaded, for all messages at once",
+    FailureKind.DOWN_OR_LOADED: "the destination is down, for all messages at once",
 }
 
 

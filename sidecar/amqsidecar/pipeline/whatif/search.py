@@ -13,12 +13,10 @@ import numpy as np
 
 from amqsidecar.model.dead_letter import DeadLetter
 from amqsidecar.model.destination import parse_destination
-from amqsidecar.pipeline.whatif.attempts import GroupKey, Tries, Usual
+from amqsidecar.pipeline.whatif.attempts import Tries, Usual
 from amqsidecar.pipeline.whatif.curve import EDGES_MS, Numbers
 from amqsidecar.pipeline.whatif.ensemble import Ensemble
-from amqsidecar.pipeline.whatif.failure_model import FailureKind, FailureModel
-from amqsidecar.pipeline.whatif.failure_models.destination import LoadRate
-from amqsidecar.pipeline.whatif.failure_models.draws import Draws
+from amqsidecar.pipeline.whatif.failure_model import FailureKind
 from amqsidecar.pipeline.whatif.policy import Setting, plan_of, with_settings
 from amqsidecar.plugin import Plugin
 from amqsidecar.policy.rules import Rules
@@ -34,10 +32,6 @@ LONGEST_DELAYS_MS: Final = (MINUTE, 5 * MINUTE, 15 * MINUTE, HOUR, 6 * HOUR)
 REDELIVERIES: Final = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20)
 
 _ANYWHERE: Final = "queue://anywhere"
-_MOST_RESENDS: Final = 50
-"""Of one message, in the load of a policy."""
-_ROUNDS: Final = 12
-"""After which the load that a setting makes no longer changes."""
 
 
 @dataclass(frozen=True)
@@ -84,29 +78,6 @@ class Scores:
     p90_ms: Numbers
 
 
-def policy_load(
-    streams: Mapping[tuple[GroupKey, tuple[int, ...]], int],
-    ensembles: Mapping[GroupKey, Ensemble],
-    load: Numbers,
-    usual: Usual,
-) -> Numbers:
-    """Return the deliveries of each window under a policy, from those of history.
-
-    Args:
-        streams: messages of a destination by their models and the policy's delays.
-        ensembles: the models.
-        load: deliveries in history.
-        usual: of the destination.
-    """
-    made = known = 0.0
-    for (group, delays_ms), messages in streams.items():
-        ensemble, delays = ensembles[group], np.array([delays_ms[:_MOST_RESENDS]], dtype=np.float64)
-        resends = score(Grid([], delays), [ensemble], usual).deliveries[0] if delays.size else 0.0
-        made += messages * (1 + resends)
-        known += messages * (1 + ensemble.usual_resends)
-    return load * made / known
-
-
 def make_grid(base: Rules, plugins: Mapping[str, Plugin]) -> Grid:
     """Return the grid for the broker of the rules; settings with equal delays are in it once."""
     found: dict[tuple[int, ...], Setting] = {}
@@ -130,56 +101,29 @@ def make_grid(base: Rules, plugins: Mapping[str, Plugin]) -> Grid:
 
 
 def score(grid: Grid, ensembles: Sequence[Ensemble], usual: Usual) -> Scores:
-    """Return the results of the settings at a destination with these models and usual delays.
-
-    A setting can't know when an outage happens, so the time until recovery counts there.
-    """
+    """Return the results of the settings at a destination with these models and usual delays."""
     between = np.full(grid.delays_ms.shape[1], usual.late_ms + usual.back_ms)
     between[0] = usual.late_ms
     at_ms = np.cumsum(grid.delays_ms + between, axis=1)
-    is_made = np.isfinite(at_ms)
+    waited_ms = grid.delays_ms + usual.late_ms
+    tries = Tries(at_ms, waited_ms, np.zeros(at_ms.shape, dtype=np.int64))
     done = np.zeros(at_ms.shape)
     total = sum(one.messages for one in ensembles)
     for ensemble in ensembles:
         for model, weight in zip(ensemble.models, ensemble.weights, strict=True):
-            is_open = _open_shares(model, ensemble, at_ms, grid.delays_ms + usual.late_ms)
+            # Why by repair: a setting can't know when an outage happens.
+            is_timed = model.kind is FailureKind.DOWN_OR_LOADED
+            is_open = (ensemble.any_repair if is_timed else model).open_shares(tries)
             done += ensemble.messages / total * weight * (1 - is_open)
     before = np.hstack([np.zeros((len(done), 1)), done[:, :-1]])
     gains = done - before
     share = done[:, -1]
-    times = np.where(is_made, at_ms, 0.0)
+    times = np.where(tries.is_made, at_ms, 0.0)
     with np.errstate(invalid="ignore", divide="ignore"):
         mean_ms = (gains * times).sum(axis=1) / share
     reached = done >= 0.9 * share[:, None]
     p90_ms = times[np.arange(len(times)), reached.argmax(axis=1)]
-    return Scores(share, (is_made * (1.0 - before)).sum(axis=1), mean_ms, p90_ms)
-
-
-def _open_shares(
-    model: FailureModel, ensemble: Ensemble, at_ms: Numbers, waited_ms: Numbers
-) -> Numbers:
-    """Return the share not recovered after each re-send of each setting, by a model.
-
-    The load that a setting makes grows with its re-sends, which grow with what fails under it.
-    """
-    load: Numbers = np.full((len(at_ms), 1), ensemble.usual_load)
-    window = np.zeros(at_ms.shape, dtype=np.int64)
-    if model.kind is not FailureKind.DOWN_OR_LOADED:
-        return model.open_shares(
-            Tries(at_ms, waited_ms, window, np.broadcast_to(load, at_ms.shape))
-        )
-    if not (isinstance(model, Draws) and isinstance(model.rate, LoadRate)):
-        model = ensemble.any_repair
-        return model.open_shares(Tries(at_ms, waited_ms, window, np.zeros(at_ms.shape)))
-    for _ in range(_ROUNDS):
-        tries = Tries(at_ms, waited_ms, window, np.broadcast_to(load, at_ms.shape))
-        is_open = model.open_shares(tries)
-        before = np.hstack([np.ones((len(is_open), 1)), is_open[:, :-1]])
-        resends = (tries.is_made * before).sum(axis=1, keepdims=True)
-        made = ensemble.usual_load * (1 + resends) / (1 + ensemble.usual_resends)
-        # Why the mean: loads that swing from round to round settle.
-        load = (load + made) / 2
-    return is_open
+    return Scores(share, (tries.is_made * (1.0 - before)).sum(axis=1), mean_ms, p90_ms)
 
 
 def choose(scores: Scores, recoverable_ms: float, rule: Rule) -> int:

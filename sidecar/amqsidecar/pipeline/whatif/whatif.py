@@ -1,7 +1,6 @@
 """The job `whatif`: replays other policies on the history, and proposes settings."""
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final
@@ -17,15 +16,12 @@ from amqsidecar.pipeline.results import Results, time_text
 from amqsidecar.pipeline.sources.events import read_events
 from amqsidecar.pipeline.sources.output_files import write_file
 from amqsidecar.pipeline.tables import EVERYWHERE, WHATIF_PROPOSALS, arrow_schema
-from amqsidecar.pipeline.whatif.attempts import GroupKey, Usual
 from amqsidecar.pipeline.whatif.courses import (
-    PlannedCourse,
     Planner,
     read_courses,
     unknown_to_history,
     with_courses,
 )
-from amqsidecar.pipeline.whatif.ensemble import Ensemble
 from amqsidecar.pipeline.whatif.evidence import (
     count_windows,
     fit_ensembles,
@@ -44,7 +40,7 @@ from amqsidecar.pipeline.whatif.policy import (
 )
 from amqsidecar.pipeline.whatif.replay import Replay, replay
 from amqsidecar.pipeline.whatif.report import proposal_line, write_report
-from amqsidecar.pipeline.whatif.search import Rule, make_grid, policy_load
+from amqsidecar.pipeline.whatif.search import Rule, make_grid
 from amqsidecar.pipeline.whatif.tables import by_destination, evidence_rows, judge, propose
 from amqsidecar.plugin import Plugin
 from amqsidecar.plugin_loader import load_plugins
@@ -117,7 +113,11 @@ def run_whatif(spark: SparkSession, options: WhatifOptions) -> dict[str, object]
         {one.name: one.rules for one in candidates}, plugins, usual, options.most_attempts
     )
     courses = with_courses(counted, planner, asks=asks)
-    play = _replay_of(read_courses(courses, planner), seen, ensembles, usual, options)
+    down = {
+        place for (place, _), one in ensembles.items() if one.weight_of(FailureKind.DOWN_OR_LOADED)
+    }
+    windows = windows_by_destination(seen.where(f.col("destination").isin(*down)), usual)
+    play = Replay(read_courses(courses, planner), ensembles, windows, usual)
     played = whole = replay(courses, play).persist()
     if options.search is not None:
         rows = judge(rows, ensembles, played)
@@ -174,37 +174,6 @@ def _as_written(played: DataFrame, base: str, destinations: Sequence[str]) -> Da
         return kept
     others = played.where((f.col("policy") == base) & ~is_written)
     return kept.unionByName(others.withColumn("policy", f.lit(PROPOSAL)))
-
-
-def _replay_of(
-    courses: Mapping[int, PlannedCourse],
-    seen: DataFrame,
-    ensembles: Mapping[GroupKey, Ensemble],
-    usual: Mapping[str, Usual],
-    options: WhatifOptions,
-) -> Replay:
-    """Return the replay of policies, with the load that each makes where failures depend on it."""
-    needed = {
-        destination
-        for (destination, _), one in ensembles.items()
-        if one.weight_of(FailureKind.DOWN_OR_LOADED)
-    }
-    windows = windows_by_destination(seen.where(f.col("destination").isin(*needed)), usual)
-    streams: dict[tuple[str, str], Counter[tuple[GroupKey, tuple[int, ...]]]] = {}
-    for course in courses.values():
-        for cause_group, count in course.sizes.items():
-            key = (course.destination, cause_group)
-            group = key if key in ensembles else (course.destination, None)
-            for name, plan in course.plans.items():
-                counts = streams.setdefault((course.destination, name), Counter())
-                counts[group, plan.delays_ms] += count
-    loads = {
-        place: policy_load(counts, ensembles, windows[place[0]].load, usual[place[0]])
-        for place, counts in streams.items()
-        if place[0] in needed
-    }
-    plans = {number: one.plans for number, one in courses.items()}
-    return Replay(plans, ensembles, windows, loads, usual)
 
 
 def _proposal(

@@ -1,4 +1,4 @@
-"""The destination: out of order for all messages at the same time, or loaded.
+"""The destination: out of order for all messages at the same time.
 
 A hidden Markov model of two states over the windows of a destination finds out when: what re-sends
 came to, and in which windows messages died first. WindowCounts without either lie between others.
@@ -59,34 +59,9 @@ def fit_outage(history: Counted, rates: Numbers, is_tried: Mask) -> Draws:
     return model(*maximise(model, (0.0, -4.0), history))
 
 
-@dataclass(frozen=True)
-class LoadRate:
-    """The rate among n deliveries of a window: 1 / (1 + (n / bears) ** power)."""
-
-    bears: float
-    power: float
-
-    def of(self, tries: Tries) -> Numbers:
-        """Return the probability of each attempt."""
-        return 1 / (1 + (np.maximum(tries.load, 1.0) / self.bears) ** self.power)
-
-    def is_beyond(self, planned: Tries, reach: Reach) -> Mask:
-        return planned.load > reach.load
-
-
-def fit_load(history: Counted) -> Draws:
-    """Return the model by the deliveries of the same window."""
-
-    def model(at: float, power: float, never: float) -> Draws:
-        rate = LoadRate(float(np.exp(np.clip(at, -5.0, 20.0))), float(np.exp(min(power, 2.0))))
-        return Draws(FailureKind.DOWN_OR_LOADED, rate, logistic(never))
-
-    return model(*maximise(model, (3.0, 0.0, -3.0), history))
-
-
 def tried_windows(windows: WindowCounts) -> Mask:
     """Return which windows have re-sends, or lie near such."""
-    tried = np.cumsum(windows.load - windows.deaths)
+    tried = np.cumsum(windows.successes + windows.failures + windows.lost)
     at = np.arange(len(tried))
     before = np.where(at > _NEAR, tried[np.maximum(at - _NEAR - 1, 0)], 0.0)
     return np.asarray(tried[np.minimum(at + _NEAR, len(at) - 1)] > before)
