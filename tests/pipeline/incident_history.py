@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from amqsidecar.journal import SegmentFile, stream_folder
-from pipeline.journals import START_MS, event, write_rows
+from pipeline.journals import START_MS, event, write_journal
 
 DAYS: Final = 14
 HOUR_MS: Final = 3_600_000
@@ -70,7 +69,4 @@ def write_incident(journal: Path) -> None:
     lives = [list(life(chance, number, *one)) for number, one in enumerate(sorted(deaths(chance)))]
     rows = sorted((one for each in lives for one in each), key=lambda one: int(one["at"]))
     known = [one for one in rows if one["at"] < UNTIL_MS]
-    write_rows(
-        journal / stream_folder("main") / SegmentFile(1, 1).name,
-        [event(1, position, **one) for position, one in enumerate(known)],
-    )
+    write_journal(journal, [event(1, position, **one) for position, one in enumerate(known)])

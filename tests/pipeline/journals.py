@@ -61,6 +61,13 @@ def write_segments(
     return write_rows(root / stream_folder(stream) / name, rows)
 
 
+def write_journal(
+    root: Path, rows: Iterable[Mapping[str, Any]], *, stream: str = "main", number: int = 1
+) -> Path:
+    """Write a segment of these rows, and return its file."""
+    return write_rows(root / stream_folder(stream) / SegmentFile(number, number).name, rows)
+
+
 def write_rows(
     path: Path,
     rows: Iterable[Mapping[str, Any]],

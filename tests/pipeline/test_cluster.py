@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pyarrow import parquet
 from ruamel.yaml import YAML
 
 from amqsidecar.cli.pipeline.pipeline_command import COMMANDS
 from pipeline.generated import Generated
+from pipeline.running import tables_in
 from support.histories.spark_cluster import SparkCluster
 from support.histories.spark_home import FAST_START, java_options, spark_home
 from support.tier import at_length
@@ -67,15 +67,6 @@ def finish(command: list[str], **environment: str) -> None:
     assert done.returncode == 0, done.stderr[-5_000:]
 
 
-def tables(folder: Path) -> dict[str, list[str]]:
-    """Return the rows of each table as text, in an order of their own."""
-    found = {}
-    for success in sorted(folder.glob("*/_SUCCESS")):
-        table = parquet.read_table(success.parent)
-        found[success.parent.name] = sorted(map(repr, table.to_pylist()))
-    return found
-
-
 # Why in proof: below, one job on the cluster writes what it writes on one machine.
 @pytest.mark.proof
 def test_jobs_on_a_cluster_write_what_they_write_on_one_machine(
@@ -88,7 +79,7 @@ def test_jobs_on_a_cluster_write_what_they_write_on_one_machine(
     finish([sys.executable, "-c", ONE_AFTER_THE_OTHER, json.dumps(asked)])
     assert cluster.workers_of(f"amqsidecar {JOBS[0]}") == WORKERS
     for job in JOBS:
-        here, there = tables(skewed.output(job)), tables(skewed.folder / "cluster" / job)
+        here, there = tables_in(skewed.output(job)), tables_in(skewed.folder / "cluster" / job)
         assert any(here.values())
         assert there == here, job
 
@@ -102,7 +93,7 @@ def test_submit_brings_all_that_workers_need(
     options = ["--master", cluster.url, *conf_options()]
     options += ["--conf", f"spark.pyspark.python={BARE_PYTHON}"]
     finish([sys.executable, str(DEPLOYMENT / "submit"), *options, "--", *job])
-    here, there = tables(skewed.output(name)), tables(skewed.folder / "submitted" / name)
+    here, there = tables_in(skewed.output(name)), tables_in(skewed.folder / "submitted" / name)
     assert any(here.values())
     assert there == here
 

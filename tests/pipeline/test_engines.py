@@ -16,15 +16,14 @@ import duckdb
 import pandas
 import pyspark
 import pytest
-from pyarrow import parquet
 
-from amqsidecar.journal import SegmentFile, stream_folder
 from amqsidecar.model.event import Received
 from amqsidecar.pipeline.causes.tables import NO_REASON
 from amqsidecar.pipeline.tables import EVERYWHERE
-from pipeline.journals import write_rows
+from pipeline.journals import write_journal
 from pipeline.recovery.histories import row
 from pipeline.recovery.test_recovery import life
+from pipeline.running import rows_of, tables_in
 from support.histories.spark_home import java_options
 from support.machine.ports import free_port, is_open
 from support.machine.processes import wait_or_kill
@@ -84,7 +83,7 @@ def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
             | ({"cause_group": f"a.B{place % 3}"} if isinstance(event, Received) else {})
             for place, event in enumerate(events)
         ]
-        write_rows(folder / stream_folder("main") / SegmentFile(number, number).name, rows)
+        write_journal(folder, rows, number=number)
     return folder
 
 
@@ -115,7 +114,7 @@ def tables(
     journal: Path, engine: str, environment: dict[str, str], *options: str
 ) -> dict[str, list[str]]:
     """Return the rows of all tables of the jobs."""
-    found = {}
+    found: dict[str, list[str]] = {}
     policy = journal.parent / "policy.yaml"
     policy.write_text(POLICY)
     for job, asked in JOBS.items():
@@ -123,9 +122,7 @@ def tables(
         more = [one.format(policy=policy) for one in asked]
         arguments = ("--events", str(journal), "--output-folder", str(out), *more, *options)
         run(environment, "-m", "amqsidecar", "pipeline", job, *arguments)
-        for mark in out.glob("*/_SUCCESS"):
-            rows = parquet.read_table(mark.parent).to_pylist()
-            found[mark.parent.name] = sorted(map(repr, rows))
+        found |= tables_in(out)
     assert len(found) > len(JOBS)
     return found
 
@@ -203,7 +200,7 @@ def test_duckdb_and_pandas_find_the_same_groups(
     is_first = (deaths["type"] == "received").rename("first")
     counted = is_first.groupby([deaths["origin"], deaths["cause_group"]]).agg(["size", "sum"])
     by_pandas = [tuple(row) for row in counted.reset_index().to_numpy().tolist()]
-    groups = parquet.read_table(journal.parent / "newest" / "causes" / "cause_groups").to_pylist()
+    groups = rows_of(journal.parent / "newest" / "causes" / "cause_groups")
     by_job = [
         (one["origin"], one["cause_group"], one["deaths"], one["messages"])
         for one in groups

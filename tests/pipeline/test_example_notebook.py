@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.journals import START_MS, event, write_rows
+from pipeline.journals import START_MS, event, write_journal
 
 NOTEBOOK = Path(__file__).parents[2] / "deploy/spark/example_notebook.py"
 
@@ -40,7 +40,7 @@ def test_the_notebook_runs_on_a_journal(
         )
         for position, (kind, message, count) in enumerate(told)
     ]
-    write_rows(tmp_path / "stream=main/segment-1-1.parquet", rows)
+    write_journal(tmp_path, rows)
     monkeypatch.setenv("JOURNAL", str(tmp_path))
     monkeypatch.delenv("BROKER_URL", raising=False)
     found = runpy.run_path(str(NOTEBOOK))

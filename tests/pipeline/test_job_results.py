@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from amqsidecar.cli.main import run_command_line
-from amqsidecar.journal import SegmentFile, stream_folder
-from pipeline.journals import START_MS, event, write_rows
+from pipeline.journals import START_MS, event, write_journal
+from pipeline.running import run_job
 
 HOUR_MS = 3_600_000
 ORIGIN = "queue://orders"
@@ -38,11 +37,10 @@ def died_for_ever(number: int) -> list[dict[str, Any]]:
 @pytest.fixture
 def journal(tmp_path: Path) -> Path:
     """Segment 1 was removed and segment 3 is missing."""
-    folder = tmp_path / "journal" / stream_folder("main")
     lives = [died_for_ever(number) for number in range(40)]
     for segment, some in ((2, lives[:20]), (4, lives[20:])):
         rows = [row for life in some for row in life]
-        write_rows(folder / SegmentFile(segment, segment).name, rows)
+        write_journal(tmp_path / "journal", rows, number=segment)
     return tmp_path / "journal"
 
 
@@ -52,14 +50,14 @@ def test_a_job_ends_with_what_it_found_for_programs_and_its_report_says_what_it_
 ) -> None:
     assert spark
     out = tmp_path / job
-    arguments = ["pipeline", job, "--events", str(journal), "--output-folder", str(out)]
+    more = ["--output", "json"]
     if job == "whatif":
         today = tmp_path / "today.yaml"
         today.write_text("plugins: [{redelivery: {default_entry: {maximum_redeliveries: 1}}}]\n")
-        arguments += ["--policy", str(today)]
+        more += ["--policy", str(today)]
     capsys.readouterr()
 
-    assert run_command_line([*arguments, "--output", "json"]) == 0
+    assert run_job(job, journal, out, *more) == 0
 
     told = json.loads(capsys.readouterr().out)
     summary = json.loads((out / "summary.json").read_text())
@@ -79,10 +77,9 @@ def test_a_job_ends_with_one_line_for_people(
 ) -> None:
     assert spark
     out = tmp_path / "out"
-    arguments = ["--events", str(journal), "--output-folder", str(out)]
     capsys.readouterr()
 
-    assert run_command_line(["pipeline", "causes", *arguments]) == 0
+    assert run_job("causes", journal, out) == 0
 
     (line,) = capsys.readouterr().out.splitlines()
     assert line.startswith("causes: what changed: ")

@@ -9,7 +9,7 @@ from amqsidecar.errors import ConfigError
 from amqsidecar.model.marker import Marker
 from amqsidecar.pipeline.markers import journaled_markers, load_markers, near
 from amqsidecar.pipeline.sources.events import read_events
-from pipeline.journals import START_MS, event, write_rows
+from pipeline.journals import START_MS, event, write_journal
 
 
 def test_lines_are_read_in_order_of_time(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_markers_of_the_journal_are_beside_those_of_a_file(
         event(1, 1, **marked, reason="orders 4.2", destination="queue://orders.>"),
         event(1, 2, **marked, reason="all stop", destination=""),
     ]
-    write_rows(tmp_path / "stream=main" / "segment-1-1.parquet", rows)
+    write_journal(tmp_path, rows)
     found = journaled_markers(
         read_events(spark, str(tmp_path)), [Marker(at_ms=START_MS, text="before")]
     )

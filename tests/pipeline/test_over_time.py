@@ -4,14 +4,13 @@ import re
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pandas
 import pytest
 from playwright.sync_api import Browser, ViewportSize
 from pyspark.sql import SparkSession
 
-from amqsidecar.cli.main import run_command_line
 from amqsidecar.pipeline.recovery.over_time import over_time
 from amqsidecar.pipeline.tables import EVERYWHERE
 from pipeline.incident_history import (
@@ -25,6 +24,7 @@ from pipeline.incident_history import (
     UNTIL_MS,
     write_incident,
 )
+from pipeline.running import rows_of, run_job
 from support.web.chromium import running_chromium
 
 DESK: Final[ViewportSize] = {"width": 1280, "height": 900}
@@ -57,11 +57,10 @@ def ran(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "markers.csv").write_text("# ours\n2026-01-13T10:00:00Z,rollout 4.2\n")
     (folder / "quick.yaml").write_text(QUICK)
     for job, more in JOBS.items():
-        arguments = ["--events", str(folder / "journal"), "--output-folder", str(folder / job)]
-        arguments += [one.format(folder=folder) for one in more]
+        asked = [one.format(folder=folder) for one in more]
         if job != "whatif":
-            arguments += ["--markers", str(folder / "markers.csv")]
-        assert run_command_line(["pipeline", job, *arguments]) == 0
+            asked += ["--markers", str(folder / "markers.csv")]
+        assert run_job(job, folder / "journal", folder / job, *asked) == 0
     return folder
 
 
@@ -69,10 +68,6 @@ def ran(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def browser() -> Iterator[Browser]:
     with running_chromium() as started:
         yield started
-
-
-def rows(spark: SparkSession, folder: Path) -> list[dict[str, Any]]:
-    return [one.asDict() for one in spark.read.parquet(str(folder)).collect()]
 
 
 def ms(moment: datetime) -> int:
@@ -86,11 +81,9 @@ def lines(page: Path, heading: str) -> str:
     return found[1]
 
 
-def test_a_rollout_that_halves_recovery_is_seen_on_the_next_day(
-    spark: SparkSession, ran: Path
-) -> None:
+def test_a_rollout_that_halves_recovery_is_seen_on_the_next_day(ran: Path) -> None:
     """The only change of all groups is that of invoices: begin, jump, and both intervals."""
-    (change,) = rows(spark, ran / "recovery/recovery_changes")
+    (change,) = rows_of(ran / "recovery/recovery_changes")
     assert change["origin"] == INVOICES
     assert ms(change["earliest_at"]) <= ROLLOUT_MS <= ms(change["latest_at"])
     assert ms(change["latest_at"]) - ms(change["earliest_at"]) <= 12 * HOUR_MS
@@ -99,7 +92,7 @@ def test_a_rollout_that_halves_recovery_is_seen_on_the_next_day(
     assert change["jump_low"] <= 0.4 - 0.8 <= change["jump_high"] < 0
     days = {
         ms(one["begins_at"]): one
-        for one in rows(spark, ran / "recovery/recovery_over_time")
+        for one in rows_of(ran / "recovery/recovery_over_time")
         if one["origin"] == INVOICES
     }
     first, *_, last = sorted(days)
@@ -109,12 +102,12 @@ def test_a_rollout_that_halves_recovery_is_seen_on_the_next_day(
     assert "at that time: rollout 4.2" in told
 
 
-def test_what_began_on_day_10_is_new_on_day_14(spark: SparkSession, ran: Path) -> None:
-    found = rows(spark, ran / "causes/cause_groups")
+def test_what_began_on_day_10_is_new_on_day_14(ran: Path) -> None:
+    found = rows_of(ran / "causes/cause_groups")
     groups = {one["cause_group"]: one for one in found if one["origin"] == EVERYWHERE}
     assert [name for name, one in groups.items() if one["is_new"]] == [DUPLICATE]
     change = next(
-        one for one in rows(spark, ran / "causes/cause_changes") if one["cause_group"] == DUPLICATE
+        one for one in rows_of(ran / "causes/cause_changes") if one["cause_group"] == DUPLICATE
     )
     assert abs(ms(change["begins_at"]) - NEW_AT_MS) <= HOUR_MS
     assert ms(change["earliest_at"]) <= NEW_AT_MS <= ms(change["latest_at"])

@@ -32,8 +32,8 @@ from amqsidecar.pipeline.causes.tables import (
     observation,
 )
 from amqsidecar.pipeline.tables import EVENTS
-from pipeline.causes.job import run_causes_of
-from pipeline.journals import START_MS, event
+from pipeline.journals import START_MS, event, write_journal
+from pipeline.running import run_job
 
 TIMEOUT = "java.net.SocketTimeoutException: Read timed out"
 LOCKED = "java.lang.IllegalStateException: order * is locked"
@@ -94,7 +94,8 @@ def everywhere(rows: Sequence[Row]) -> dict[Any, Row]:
 
 def run(spark: SparkSession, folder: Path, rows: Rows) -> dict[str, list[Row]]:
     """Run the job over a journal of these rows and return its tables."""
-    run_causes_of(spark, folder, rows)
+    write_journal(folder / "journal", rows)
+    assert run_job("causes", folder / "journal", folder / "out") == 0
     made = {}
     for name, schema in TABLES.items():
         table = spark.read.parquet(str(folder / "out" / name))

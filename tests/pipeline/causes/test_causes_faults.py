@@ -3,19 +3,20 @@
 import random
 from pathlib import Path
 
-from pyspark.sql import SparkSession
+import pytest
 
 from amqsidecar.model.cause import cause_group
 from amqsidecar.pipeline.tables import EVERYWHERE
-from pipeline.causes.job import run_causes_of
-from pipeline.journals import START_MS, event
+from pipeline.journals import START_MS, event, write_journal
+from pipeline.running import rows_of, run_job
 from support.histories.faults import FAULTS, say
 
 DEAD_LETTERS = 20_000
 """100,000 gave the same twelve."""
 
 
-def test_twelve_faults_are_twelve_groups(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("spark")
+def test_twelve_faults_are_twelve_groups(tmp_path: Path) -> None:
     chance = random.Random(12)
     drawn = [chance.randrange(len(FAULTS)) for _ in range(DEAD_LETTERS)]
     rows = [
@@ -23,8 +24,8 @@ def test_twelve_faults_are_twelve_groups(spark: SparkSession, tmp_path: Path) ->
         | {"origin": f"queue://orders.{fault % 5}", "at": START_MS + number * 5_000}
         for number, fault in enumerate(drawn)
     ]
-    run_causes_of(spark, tmp_path, rows)
-    table = spark.read.parquet(str(tmp_path / "out/cause_groups"))
-    groups = table.where(f"origin = '{EVERYWHERE}'").collect()
-    expected = {fault: drawn.count(fault) for fault in range(len(FAULTS))}
-    assert sorted(row.deaths for row in groups) == sorted(expected.values())
+    write_journal(tmp_path / "journal", rows)
+    assert run_job("causes", tmp_path / "journal", tmp_path / "out") == 0
+    groups = rows_of(tmp_path / "out/cause_groups")
+    found = sorted(row["deaths"] for row in groups if row["origin"] == EVERYWHERE)
+    assert found == sorted(drawn.count(fault) for fault in range(len(FAULTS)))

@@ -18,7 +18,7 @@ from amqsidecar.pipeline.sources.journal import (
 )
 from amqsidecar.pipeline.sources.journal_files import Slice
 from amqsidecar.pipeline.tables import EVENTS
-from pipeline.journals import START_MS, event, write_rows, write_segments
+from pipeline.journals import START_MS, event, write_journal, write_segments
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +61,7 @@ def test_a_journal_has_the_fixed_columns_and_its_values(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     rows = [event(1, 0, due_at=START_MS, properties={"tenant": "a"}), event(1, 1, cause="c")]
-    write_rows(tmp_path / "stream=main/segment-1-1.parquet", rows)
+    write_journal(tmp_path, rows)
     events = load(spark, tmp_path)
     assert events.schema.simpleString() == EVENTS.simpleString()
     first, second = events.orderBy("position").collect()

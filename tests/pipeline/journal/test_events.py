@@ -24,7 +24,7 @@ from amqsidecar.pipeline.sources.events import read_events
 from amqsidecar.pipeline.sources.journal import JournalReader, JournalSourceOptions
 from amqsidecar.pipeline.sources.journal_files import Gap, JournalFile, cover
 from amqsidecar.pipeline.tables import EVENTS
-from pipeline.journals import SCHEMA, START_MS, event, write_rows, write_segments
+from pipeline.journals import SCHEMA, START_MS, event, write_journal, write_rows, write_segments
 
 
 def keys(events: DataFrame) -> list[tuple[str, int, int]]:
@@ -75,8 +75,8 @@ def test_a_journal_is_read_with_the_values_of_the_columns(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     properties = {"tenant": "a"}
-    write_rows(
-        tmp_path / "stream=main/segment-1-1.parquet",
+    write_journal(
+        tmp_path,
         [event(1, 0, due_at=START_MS, properties=properties, expired=False)],
     )
     write_segments(tmp_path, [1, 2], stream="other-1")
@@ -172,7 +172,7 @@ def test_days_outside_of_the_asked_times_are_not_read(spark: SparkSession, tmp_p
     """Of four days two are asked for, from noon to noon: their folders alone are opened."""
     day_ms = 86_400_000
     rows = [event(1, number, at=START_MS + number * day_ms // 2) for number in range(8)]
-    write_rows(tmp_path / "journal" / "stream=main" / "segment-1-1.parquet", rows)
+    write_journal(tmp_path / "journal", rows)
     whole = read_events(spark, str(tmp_path / "journal"))
     table = whole.selectExpr("*", "to_date(at) AS day").write.partitionBy("day")
     table.parquet(str(tmp_path / "table"))
@@ -230,8 +230,8 @@ def test_a_bad_file_is_named(spark: SparkSession, tmp_path: Path, damage, words)
 def test_a_damaged_page_is_an_error_to_both_readers(spark: SparkSession, tmp_path: Path) -> None:
     """The value between the smallest and the largest is in no statistics, but in a page."""
     causes = ("a", "damage" * 20, "z")
-    path = write_rows(
-        tmp_path / "stream=main/segment-1-1.parquet",
+    path = write_journal(
+        tmp_path,
         [event(1, position, cause=cause) for position, cause in enumerate(causes)],
     )
     content = path.read_bytes()

@@ -7,9 +7,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow
 import pytest
-from pyarrow import parquet
 
-from amqsidecar.cli.main import run_command_line
 from amqsidecar.pipeline.recovery.judge import (
     FIRST_HOURLY,
     FIRST_MESSAGE,
@@ -28,6 +26,7 @@ from amqsidecar.pipeline.recovery.steps import (
 )
 from amqsidecar.pipeline.sources.event_files import journal_slices, read_batches
 from amqsidecar.pipeline.tables import EVERYWHERE
+from pipeline.running import rows_of, run_job
 from support.brokers.real import ClassicBroker
 from support.histories.journal_rows import wait_written
 from support.jms.peer import JmsPeer
@@ -155,9 +154,8 @@ def test_groups_that_a_person_merged_are_one_for_the_jobs(tmp_path: Path, unique
     tables = {}
     for job, name in (("causes", "cause_groups"), ("recovery", "recovery_summary")):
         out = tmp_path / job
-        command = ["pipeline", job, "--events", str(journal), "--output-folder", str(out)]
-        assert run_command_line(command) == 0
-        tables[job] = parquet.read_table(out / name).to_pylist()
+        assert run_job(job, journal, out) == 0
+        tables[job] = rows_of(out / name)
     there = [row for row in tables["causes"] if row["origin"] != EVERYWHERE]
     assert [(row["cause_group"], row["deaths"]) for row in there] == [(group, 2)]
     assert [(row["cause_group"], row["messages"]) for row in tables["recovery"]] == [(group, 2)]

@@ -9,8 +9,6 @@ import pyarrow
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from amqsidecar.cli.main import run_command_line
-from amqsidecar.journal import SegmentFile, stream_folder
 from amqsidecar.model.event import (
     AnyEvent,
     DestinationBlocked,
@@ -23,8 +21,9 @@ from amqsidecar.pipeline import tables
 from amqsidecar.pipeline.recovery.judge import COUNTS, KEYS, NONE, NOTHING, OUTCOMES, SUMS
 from amqsidecar.pipeline.recovery.over_time import Periods
 from amqsidecar.pipeline.recovery.tables import estimate_all
-from pipeline.journals import write_rows
+from pipeline.journals import write_journal
 from pipeline.recovery.histories import row
+from pipeline.running import rows_of, run_job
 
 TABLES = {
     "recovery_by_attempt": tables.RECOVERY_BY_ATTEMPT,
@@ -79,9 +78,10 @@ def owned_by(owner: str) -> dict[str, Any]:
     return about | {"owner": owner}
 
 
-def write_journal(root: Path, stream: str, events: list[AnyEvent]) -> None:
-    rows = [row(stream, position, event) for position, event in enumerate(events)]
-    write_rows(root / stream_folder(stream) / SegmentFile(1, 1).name, rows)
+def write_stream(root: Path, stream: str, events: list[AnyEvent]) -> None:
+    write_journal(
+        root, [row(stream, place, event) for place, event in enumerate(events)], stream=stream
+    )
 
 
 class Ran(NamedTuple):
@@ -92,7 +92,7 @@ class Ran(NamedTuple):
         return self.spark.read.parquet(str(self.output / name))
 
     def rows(self, name: str) -> list[dict[str, Any]]:
-        return [one.asDict() for one in self.table(name).collect()]
+        return rows_of(self.output / name)
 
 
 @pytest.fixture(scope="module")
@@ -109,10 +109,7 @@ def ran(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ran:
         events.append(
             DestinationBlocked(at_ms=UNTIL_MS, destination="x", reason="y", retry_at_ms=1)
         )
-        write_journal(folder / "journal", stream, events)
-    arguments = ["pipeline", "recovery", "--events", str(folder / "journal")]
-    arguments += ["--output-folder", str(folder / "out"), "--horizon", f"{HORIZON_S}s"]
-    arguments += ["--groups", str(folder / "groups.json")]
+        write_stream(folder / "journal", stream, events)
     groups = [
         {"destination": f"queue://g{number}", "cause_group": "", "number": number, "note": note}
         for number in range(4)
@@ -122,7 +119,8 @@ def ran(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ran:
     left = folder / "out" / LEFT
     left.parent.mkdir(parents=True)
     left.write_bytes(b"torn")
-    assert run_command_line(arguments) == 0
+    more = ("--horizon", f"{HORIZON_S}s", "--groups", str(folder / "groups.json"))
+    assert run_job("recovery", folder / "journal", folder / "out", *more) == 0
     return Ran(spark, folder / "out")
 
 
@@ -203,13 +201,12 @@ def test_what_a_killed_run_left_is_replaced(ran: Ran) -> None:
     assert ran.rows("recovery_summary")
 
 
-def test_a_history_without_messages_gives_empty_tables(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("spark")
+def test_a_history_without_messages_gives_empty_tables(tmp_path: Path) -> None:
     blocked = DestinationBlocked(at_ms=0, destination="x", reason="y", retry_at_ms=1)
-    write_journal(tmp_path / "journal", "a", [blocked])
-    arguments = ["pipeline", "recovery", "--events", str(tmp_path / "journal")]
-    assert run_command_line([*arguments, "--output-folder", str(tmp_path)]) == 0
-    for name in TABLES:
-        assert spark.read.parquet(str(tmp_path / name)).count() == 0, name
+    write_stream(tmp_path / "journal", "a", [blocked])
+    assert run_job("recovery", tmp_path / "journal", tmp_path) == 0
+    assert not any(rows_of(tmp_path / name) for name in TABLES)
     assert "no group" in (tmp_path / "report.html").read_text().lower()
 
 

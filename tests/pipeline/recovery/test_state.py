@@ -10,16 +10,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from pyarrow import parquet
 from pyspark.sql import SparkSession
 
 from amqsidecar.cli.main import run_command_line
 from amqsidecar.journal import SegmentFile, stream_folder
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.pipeline.recovery import state
-from pipeline.journals import write_rows
+from pipeline.journals import write_journal
 from pipeline.recovery.histories import row
 from pipeline.recovery.test_recovery import life
+from pipeline.running import tables_in
 from support.histories.spark_cluster import FEW_ROWS
 from support.histories.spark_home import FAST_START
 from support.waiting import eventually
@@ -52,8 +52,7 @@ class History:
                 {**row(stream, position, event), "segment": number}
                 for position, event in enumerate(self._events[(stream, number)])
             ]
-            name = SegmentFile(number, number).name
-            write_rows(self.folder / "journal" / stream_folder(stream) / name, rows)
+            write_journal(self.folder / "journal", rows, stream=stream, number=number)
 
     def arguments(self, out: str, *more: str, events: str = "journal") -> list[str]:
         paths = ["--events", str(self.folder / events), "--output-folder", str(self.folder / out)]
@@ -64,8 +63,7 @@ class History:
         return ("--state", str(self.folder / "state"))
 
     def tables(self, out: str) -> dict[str, list[str]]:
-        found = [one.parent for one in (self.folder / out).glob("*/_SUCCESS")]
-        return {one.name: sorted(map(repr, parquet.read_table(one).to_pylist())) for one in found}
+        return tables_in(self.folder / out)
 
     def check(self, *more: str, events: str = "journal") -> None:
         """Continue the state, and compare with a run that has none."""
