@@ -11,16 +11,14 @@ from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pytest
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import SparkSession
 from ruamel.yaml import YAML
 
-from amqsidecar.cli.main import run_command_line
 from amqsidecar.pipeline.tables import (
-    EVENTS,
     EVERYWHERE,
     WHATIF_BY_DESTINATION,
     WHATIF_PROPOSALS,
@@ -33,6 +31,8 @@ from amqsidecar.policy.rules import Rules
 from amqsidecar.policy_source.load import compile_policy, load_policy
 from amqsidecar.policy_source.policy_yaml import read_yaml
 from amqsidecar.policy_source.yaml_writer import to_mapping
+from pipeline.journals import event, write_journal
+from pipeline.running import rows_of, run_job
 from support.histories.outage_world import START_MS, OutageWorld, Place, Rows, Truth, write_events
 from support.tier import at_length
 
@@ -40,7 +40,6 @@ SEEDS: Final = at_length((1, 2, 3, 4, 5), otherwise=(1, 2))
 MINUTE: Final = 60_000
 HOUR: Final = 60 * MINUTE
 SPAN_MS, UNTIL_MS = 16 * HOUR, 26 * HOUR
-TYPE, AT = EVENTS.names.index("type"), EVENTS.names.index("at")
 PLUGINS: Final = load_plugins()
 RULE: Final = Rule(share_tolerance=0.01, slowdown=2.0)
 
@@ -98,8 +97,8 @@ class Found:
 
     folder: Path
     worlds: Mapping[int, OutageWorld]
-    policies: Mapping[str, Row]
-    destinations: Mapping[tuple[str, str], Row]
+    policies: Mapping[str, dict[str, Any]]
+    destinations: Mapping[tuple[str, str], dict[str, Any]]
 
     def of(self, name: str, seed: int) -> dict[str, float | None]:
         """Return a policy's numbers in one world, over its destinations; None = out of reach."""
@@ -115,15 +114,14 @@ class Found:
 def run(folder: Path, policies: list[str], *more: str) -> int:
     """Run the command on what lies in a folder; it finds the session of the tests."""
     until = datetime.fromtimestamp((START_MS + UNTIL_MS) / 1000, UTC).isoformat()
-    arguments = ["--events", f"{folder}/events", "--output-folder", f"{folder}/out"]
-    arguments += ["--until", until, "--horizon", "1m", "--most-attempts", "100", *more]
-    for one in policies:
-        arguments += ["--policy", one]
-    return run_command_line(["pipeline", "whatif", *arguments])
+    asked = ["--until", until, "--horizon", "1m", "--most-attempts", "100", *more]
+    asked += [f"--policy={one}" for one in policies]
+    return run_job("whatif", folder / "events", folder / "out", *asked)
 
 
 @pytest.fixture(scope="module")
 def found(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Found:
+    assert spark
     folder = tmp_path_factory.mktemp("whatif")
     worlds = {seed: world_of(seed) for seed in SEEDS}
     write_events(
@@ -134,8 +132,8 @@ def found(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Foun
         (folder / f"{name}.yaml").write_text(text)
     given = [f"{name}={folder / name}.yaml" for name in POLICIES | BEYOND]
     assert run(folder, given) == 0
-    table = spark.read.parquet(f"{folder}/out/whatif_by_destination")
-    rows = {(row["policy"], row["destination"]): row for row in table.collect()}
+    table = rows_of(folder / "out/whatif_by_destination")
+    rows = {(row["policy"], row["destination"]): row for row in table}
     return Found(
         folder,
         worlds,
@@ -249,13 +247,13 @@ def recoverable_ms(world: OutageWorld, place: int) -> float:
     return float(np.mean([world.works_again_ms(place, at_ms) - at_ms for at_ms in died]))
 
 
-def test_the_proposal_is_close_to_the_best_possible(spark: SparkSession, found: Found) -> None:
+def test_the_proposal_is_close_to_the_best_possible(found: Found) -> None:
     """Every setting of the grid tried on the truth: by the same rule, which is best?
 
     Close is, for each destination: at most 3 points less recovered than by the best, at most 25 %
     more re-sends, and at most 15 % slower than the rule allows; in the mean at most 1 point, 5 %.
     """
-    rows = spark.read.parquet(f"{found.folder}/out/whatif_proposals").collect()
+    rows = rows_of(found.folder / "out/whatif_proposals")
     chosen = {row["destination"]: row for row in rows}
     grid = make_grid(load_policy({"plugins": []}, PLUGINS), PLUGINS)
     lost, spent = [], []
@@ -283,9 +281,7 @@ def redelivery_rules(rules: Rules) -> RedeliveryRules:
     return found
 
 
-def test_the_proposal_loads_back_and_keeps_what_else_the_policy_says(
-    spark: SparkSession, found: Found
-) -> None:
+def test_the_proposal_loads_back_and_keeps_what_else_the_policy_says(found: Found) -> None:
     folder = found.folder / "out" / "proposal"
 
     rules = load_policy(folder / "policy.yaml", PLUGINS)
@@ -298,7 +294,7 @@ def test_the_proposal_loads_back_and_keeps_what_else_the_policy_says(
     assert ours.default_entry is not None
     assert todays.default_entry is not None
     assert ours.default_entry.maximum_redeliveries == todays.default_entry.maximum_redeliveries
-    rows = spark.read.parquet(f"{found.folder}/out/whatif_proposals").collect()
+    rows = rows_of(found.folder / "out/whatif_proposals")
     proposed = {str(entry.destinations[0]) for entry in ours.entries}
     assert proposed == {
         row["destination"] for row in rows if row["share_lower"] > row["history_share"]
@@ -334,23 +330,21 @@ def test_a_bad_policy_ends_it_before_anything_is_written(
     assert [path.name for path in tmp_path.iterdir()] == ["bad.yaml"]
 
 
+@pytest.mark.usefixtures("spark")
 def test_a_history_without_evidence_has_empty_tables_and_the_base_as_proposal(
-    spark: SparkSession, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
     """One message died first before the time asked for, of one the first death is not known."""
-    died = ("s", 1, 0, "s", "received", datetime.fromtimestamp(1, UTC), 1, "died", "q", "queue://a")
-    parked = ("s", 1, 1, "s", "parked", datetime.fromtimestamp(2, UTC), 2, "parked")
-    rows: list[tuple[object, ...]] = [
-        one + (None,) * (len(EVENTS) - len(one)) for one in (died, parked)
-    ]
-    write_events(rows, tmp_path / "events")
+    died = event(1, 0, at=1_000, origin="queue://a")
+    parked = event(1, 1, at=2_000, type="parked")
+    write_journal(tmp_path / "events", [died, parked])
     today = tmp_path / "today.yaml"
     today.write_text(POLICIES["today"])
 
     assert run(tmp_path, [f"today={today}"], "--since", "1971-01-01") == 0
 
     for name in ("by_destination", "proposals"):
-        assert spark.read.parquet(f"{tmp_path}/out/whatif_{name}").count() == 0
+        assert rows_of(tmp_path / f"out/whatif_{name}") == []
     proposed = load_policy(tmp_path / "out" / "proposal" / "policy.yaml", PLUGINS)
     assert to_mapping(proposed) == to_mapping(load_policy(today, PLUGINS))
     assert "began before the history" in (tmp_path / "out" / "report.html").read_text()

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from itertools import cycle
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -29,15 +28,14 @@ from amqsidecar.pipeline.recovery.steps import (
     hashed,
     text_number,
 )
-from amqsidecar.pipeline.tables import EVENTS
+from amqsidecar.pipeline.sources.events import read_events
 from amqsidecar.pipeline.whatif.messages import (
     BEGAN_EARLIER,
     KEPT_FOR_A_PERSON,
     read_messages,
 )
-from pipeline.journals import SCHEMA
+from pipeline import journals
 from pipeline.recovery.test_further_lives import Life, last_life, lives
-from support.histories.outage_world import write_events
 
 Events = list[dict[str, object]]
 END_MS = 100_000
@@ -45,9 +43,7 @@ HORIZON_MS = 10_000
 
 
 def event(message: str, kind: str, at_ms: int, **values: object) -> dict[str, object]:
-    at = datetime.fromtimestamp(at_ms / 1000, UTC)
-    place = {"stream": "s", "segment": 1, "position": 0, "sidecar": "s", "row_id": 1}
-    return place | {"redelivery_id": message, "type": kind, "at": at} | values
+    return journals.event(1, 1, redelivery_id=message, type=kind, at=at_ms, **values)
 
 
 def received(message: str, at_ms: int, **values: object) -> dict[str, object]:
@@ -110,20 +106,22 @@ HISTORY: Events = [
 ]
 
 
+def messages_of(
+    spark: SparkSession, folder: Path, events: Events, until_ms: int | None
+) -> list[Row]:
+    journals.write_journal(folder, events)
+    return read_messages(read_events(spark, str(folder)), until_ms, HORIZON_MS).collect()
+
+
 @pytest.fixture(scope="module")
 def rows(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Row]:
     """What is known, by the message's own id; every event is read twice, the last one first."""
-    folder = tmp_path_factory.mktemp("whatif") / "events"
-    twice = [*reversed(HISTORY), *HISTORY]
-    write_events([tuple(one.get(name) for name in EVENTS.names) for one in twice], folder)
-    messages = read_messages(spark.read.parquet(str(folder)), None, HORIZON_MS)
-    by_arrival = {row["arrived_ms"]: row for row in messages.collect()}
-    firsts = {one["redelivery_id"]: one for one in HISTORY if one["type"] == "received"}
-    named = {}
-    for name, one in firsts.items():
-        at = one["at"]
-        assert isinstance(at, datetime)
-        named[str(name)] = by_arrival.pop(round(at.timestamp() * 1000))
+    found = messages_of(
+        spark, tmp_path_factory.mktemp("whatif"), [*reversed(HISTORY), *HISTORY], None
+    )
+    by_arrival = {row["arrived_ms"]: row for row in found}
+    firsts = {one["redelivery_id"]: one["at"] for one in HISTORY if one["type"] == "received"}
+    named = {str(name): by_arrival.pop(at) for name, at in firsts.items()}
     return named | {"old": by_arrival.pop(None)} | {str(at): row for at, row in by_arrival.items()}
 
 
@@ -134,53 +132,42 @@ def test_each_message_is_one_row(rows: Mapping[str, Row]) -> None:
     ]
 
 
-def test_resends_and_what_came_of_them(rows: Mapping[str, Row]) -> None:
-    """Re-sends 2 s and 8 s after the first death; the first 100 ms late and back after 1.5 s."""
-    row = rows["twice"]
-
-    assert (row["sent_ms"], row["late_ms"], row["back_ms"]) == (
-        [2000, 8000],
-        [100, 0],
-        [1500, None],
-    )
-    assert (row["failed_ms"], row["recovered_ms"]) == (2000, 8000)
-    assert (row["destination"], row["cause_group"]) == ("queue://a", "down")
-    assert (row["arrived_ms"], row["observed_ms"]) == (1000, END_MS - 1000)
-
-
-def test_a_message_that_is_given_up_or_young_has_no_recovery(rows: Mapping[str, Row]) -> None:
-    assert (rows["given-up"]["failed_ms"], rows["given-up"]["recovered_ms"]) == (3000, None)
-    assert (rows["young"]["failed_ms"], rows["young"]["recovered_ms"]) == (-1, None)
-
-
-def test_a_message_that_a_person_brought_back_was_given_up_by_the_rules(
-    rows: Mapping[str, Row],
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        # Re-sends 2 s and 8 s after the first death; the first 100 ms late, back after 1.5 s.
+        (
+            "twice",
+            {"sent_ms": [2000, 8000], "late_ms": [100, 0], "back_ms": [1500, None]}
+            | {"failed_ms": 2000, "recovered_ms": 8000, "left_out": None}
+            | {"destination": "queue://a", "cause_group": "down"}
+            | {"arrived_ms": 1000, "observed_ms": END_MS - 1000},
+        ),
+        ("given-up", {"failed_ms": 3000, "recovered_ms": None}),
+        ("young", {"failed_ms": -1, "recovered_ms": None}),
+        # By the rules; a person brought it back.
+        (
+            "brought-back",
+            {"left_out": None, "sent_ms": [700], "failed_ms": 700, "recovered_ms": None},
+        ),
+        # What is redirected has not recovered.
+        ("redirected", {"sent_ms": [600], "failed_ms": 600, "recovered_ms": None}),
+        # Of what was never tried only the identity is known.
+        (
+            "dropped",
+            {"persistent": False, "expired": True, "cause_group": ""}
+            | {"sent_ms": [], "failed_ms": -1, "recovered_ms": None},
+        ),
+        # Clocks that differ make no negative times.
+        ("clocks", {"back_ms": [0], "failed_ms": 0}),
+        ("old", {"left_out": BEGAN_EARLIER}),
+        ("parked", {"left_out": KEPT_FOR_A_PERSON}),
+    ],
+)
+def test_what_a_history_says_of_a_message(
+    rows: Mapping[str, Row], name: str, expected: dict[str, object]
 ) -> None:
-    row = rows["brought-back"]
-    assert (row["left_out"], row["sent_ms"]) == (None, [700])
-    assert (row["failed_ms"], row["recovered_ms"]) == (700, None)
-
-
-def test_what_is_redirected_has_not_recovered(rows: Mapping[str, Row]) -> None:
-    row = rows["redirected"]
-    assert (row["sent_ms"], row["failed_ms"], row["recovered_ms"]) == ([600], 600, None)
-
-
-def test_a_message_that_was_never_tried_has_only_its_identity(rows: Mapping[str, Row]) -> None:
-    row = rows["dropped"]
-
-    assert (row["persistent"], row["expired"], row["cause_group"]) == (False, True, "")
-    assert (row["sent_ms"], row["failed_ms"], row["recovered_ms"]) == ([], -1, None)
-
-
-def test_clocks_that_differ_make_no_negative_times(rows: Mapping[str, Row]) -> None:
-    assert (rows["clocks"]["back_ms"], rows["clocks"]["failed_ms"]) == ([0], 0)
-
-
-def test_messages_without_evidence_are_left_out_with_their_reason(rows: Mapping[str, Row]) -> None:
-    assert rows["old"]["left_out"] == BEGAN_EARLIER
-    assert rows["parked"]["left_out"] == KEPT_FOR_A_PERSON
-    assert rows["twice"]["left_out"] is None
+    assert {one: rows[name][one] for one in expected} == expected
 
 
 def told(name: str, arrived_ms: int, earlier: list[Life], last: Life, acts: list[str]) -> Events:
@@ -212,9 +199,10 @@ def told(name: str, arrived_ms: int, earlier: list[Life], last: Life, acts: list
 
 def by_recovery(events: Events) -> Mapping[str, Counter[tuple[int, str]]]:
     """Return how many re-sends of each message had which outcome, as `recovery` counts."""
-    observed = ObservedStreams(np.array([text_number("s")]), np.array([END_MS]), HORIZON_MS, NONE)
-    rows = [dict.fromkeys(SCHEMA.names) | one for one in events]
-    batches = pyarrow.Table.from_pylist(rows, SCHEMA).select(COLUMNS).to_batches()
+    observed = ObservedStreams(
+        np.array([text_number("main")]), np.array([END_MS]), HORIZON_MS, NONE
+    )
+    batches = pyarrow.Table.from_pylist(events, journals.SCHEMA).select(COLUMNS).to_batches()
     *parts, _ = divided(batches, None, None)
     names = sorted({str(one["redelivery_id"]) for one in events})
     known = dict(zip(hashed(pyarrow.array(names))[0].tolist(), names, strict=True))
@@ -246,10 +234,8 @@ def test_lives_and_attempts_are_those_of_recovery(spark: SparkSession, stories: 
         for life in [*earlier, last][1:]:
             of_others.update((count, "returned") for count in range(1, life.failures + 1))
             of_others.update([(life.failures + 1, "stayed")] if not life.end else [])
-    with TemporaryDirectory() as name:
-        folder = Path(name) / "events"
-        write_events([tuple(one.get(name) for name in EVENTS.names) for one in history], folder)
-        rows = read_messages(spark.read.parquet(str(folder)), END_MS, HORIZON_MS).collect()
+    with TemporaryDirectory() as folder:
+        rows = messages_of(spark, Path(folder), history, END_MS)
     found = {f"m{row['arrived_ms'] // 100}": row for row in rows}
     for name, counts in by_recovery(history).items():
         tries = Counter(
