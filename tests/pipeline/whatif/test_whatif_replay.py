@@ -1,5 +1,6 @@
 """When a policy's re-sends are, and what failure models say of them, by hand."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -29,26 +30,39 @@ REPAIR = Repair(
 CHANCE = Draws(FailureKind.CHANCE, ChanceRate(0.5, 0.0), never=0.0)
 WINDOWS = WindowCounts(0, *[np.ones(10)] * 4)
 FAR = Reach(first_ms=0.0, least_wait_ms=0.0, at_ms=1e9, number=100)
+NEAR = Reach(first_ms=0.0, least_wait_ms=0.0, at_ms=5.0 * SECOND, number=1)
+USUAL = Usual(late_ms=7, back_ms=3 * SECOND)
+
+Row = Sequence[int | None]
 
 
-def known(*, recovered: int | None = 16_000, observed: int = 10**9, last: int = 16_000) -> Known:
-    """One message that died at 100 s; re-sends after 1 s, back after 2 s, and after `last`.
+def batch_of(
+    arrived: Row, sent: Sequence[Row], late: Sequence[Row], back: Sequence[Row], recovered: Row
+) -> pa.RecordBatch:
+    times = pa.list_(pa.int64())
+    columns = {"arrived_ms": pa.array(arrived, pa.int64()), "sent_ms": pa.array(sent, times)}
+    columns |= {"late_ms": pa.array(late, times), "back_ms": pa.array(back, times)}
+    columns |= {"recovered_ms": pa.array(recovered, pa.int64())}
+    return pa.RecordBatch.from_pydict({**columns, "observed_ms": [10**9] * len(arrived)})
+
+
+def known(*, recovered: int | None = 16_000) -> Known:
+    """One message that died at 100 s; re-sends after 1 s, back after 2 s, and after 16 s.
 
     The first was 4 ms late. Usual for its destination: 7 ms late, back after 3 s.
     """
-    batch = pa.RecordBatch.from_pydict(
-        {
-            "arrived_ms": [100 * SECOND],
-            "observed_ms": [observed],
-            "sent_ms": [[1 * SECOND, last]],
-            "late_ms": [[4, 0]],
-            "back_ms": pa.array(
-                [[2 * SECOND, None if recovered else 3 * SECOND]], pa.list_(pa.int64())
-            ),
-            "recovered_ms": pa.array([recovered], pa.int64()),
-        }
-    )
-    return known_of(batch, Usual(late_ms=7, back_ms=3 * SECOND), WINDOWS)
+    back = [2 * SECOND, None if recovered else 3 * SECOND]
+    batch = batch_of([100 * SECOND], [[1 * SECOND, 16 * SECOND]], [[4, 0]], [back], [recovered])
+    return known_of(batch, USUAL, WINDOWS)
+
+
+def by(model: Repair | Draws, messages: int = 1) -> Ensemble:
+    evidence = Evidence(1, (), (), (1.0,), (0.0,), 0.0)
+    return Ensemble([model], [1.0], FAR, evidence, REPAIR, messages)
+
+
+def plan(*delays_ms: int) -> DelayPlan:
+    return DelayPlan(delays_ms, goes_on=False)
 
 
 def at(*seconds: float) -> Tries:
@@ -71,95 +85,73 @@ def test_history_is_read_with_waits_and_outcomes() -> None:
 
 
 def test_a_resend_is_as_late_and_comes_back_as_soon_as_its_like_in_history() -> None:
-    """1000 + 4; back 2000 later, + 1000 + 0; back as usual 3000 later, + 5000 + 7."""
-    plan = DelayPlan((1000, 1000, 5000), goes_on=False)
+    """1000 + 4; back 2000 later, + 1000 + 0; back as usual 3000 later, + 5000 + 7.
 
-    assert row(resend_times(plan, known())) == [1004, 4004, 12011]
-
-
-def test_a_shorter_policy_has_fewer_resends() -> None:
-    assert row(resend_times(DelayPlan((1000,), goes_on=False), known())) == [1004]
-    assert row(resend_times(DelayPlan((), goes_on=False), known())) == []
-
-
-def test_nothing_is_sent_after_the_observation() -> None:
-    plan = DelayPlan((4000, 30_000), goes_on=False)
-
-    tries = planned_tries(plan, known(observed=10 * SECOND), WINDOWS)
-
-    assert row(tries.is_made) == [1, 0]
+    A shorter policy has fewer re-sends, and nothing is sent after the observation.
+    """
+    assert row(resend_times(plan(1000, 1000, 5000), known())) == [1004, 4004, 12011]
+    assert row(resend_times(plan(1000), known())) == [1004]
+    assert row(resend_times(plan(), known())) == []
+    observed = replace(known(), observed_ms=np.array([10.0 * SECOND]))
+    assert row(planned_tries(plan(4000, 30_000), observed, WINDOWS).is_made) == [1, 0]
 
 
-def test_by_repair_history_decides_where_it_can_and_the_curve_in_between() -> None:
-    """Failed at 1 s, succeeded at 16 s; re-sends at 0.5, 4, 20 s."""
-    played = play(REPAIR, known().tries, at(0.5, 4, 20), FAR)
+@pytest.mark.parametrize(
+    ("model", "recovers", "sent", "recovered"),
+    [
+        # Failed at 1 s, succeeded at 16 s: history decides where it can, the curve in between.
+        (REPAIR, 16_000, [1, 1, 0.5], [0, 0.5, 0.5]),
+        # By chance the number decides and not its time: the first failed, the second succeeded.
+        (CHANCE, 16_000, [1, 1, 0], [0, 1, 0]),
+        # Both failed; a re-send more than history made has its chance.
+        (CHANCE, None, [1, 1, 1], [0, 0, 0.5]),
+        # Half of all never succeed; after two failures of others by half, four of five are those.
+        (replace(CHANCE, never=0.5), None, [1, 1, 1], [0, 0, 0.2 * 0.5]),
+    ],
+)
+def test_what_resends_after_half_4_and_20_seconds_come_to(
+    model: Repair | Draws, recovers: int | None, sent: list[float], recovered: list[float]
+) -> None:
+    played = play(model, known(recovered=recovers).tries, at(0.5, 4, 20), FAR)
 
-    assert row(played.sent) == pytest.approx([1, 1, 0.5], abs=0.02)
-    assert row(played.recovered) == pytest.approx([0, 0.5, 0.5], abs=0.02)
-
-
-def test_by_chance_the_number_of_a_resend_decides_and_not_its_time() -> None:
-    """The first failed and the second succeeded, whenever they are."""
-    played = play(CHANCE, known().tries, at(0.5, 4, 20), FAR)
-
-    assert row(played.sent) == pytest.approx([1, 1, 0])
-    assert row(played.recovered) == pytest.approx([0, 1, 0])
-
-
-def test_by_chance_a_resend_more_than_history_made_has_its_chance() -> None:
-    """Both failed; the third succeeds by half."""
-    played = play(CHANCE, known(recovered=None).tries, at(0.5, 4, 20), FAR)
-
-    assert row(played.recovered) == pytest.approx([0, 0, 0.5])
-
-
-def test_what_may_be_poison_recovers_less() -> None:
-    """Half of all never succeed; after two failures of others by half, four of five are those."""
-    model = replace(CHANCE, never=0.5)
-
-    played = play(model, known(recovered=None).tries, at(0.5, 4, 20), FAR)
-
-    assert row(played.recovered)[2] == pytest.approx(0.2 * 0.5)
-
-
-def test_beyond_reach_is_later_by_repair_and_twice_as_many_by_chance() -> None:
-    reach = Reach(first_ms=0.0, least_wait_ms=0.0, at_ms=5.0 * SECOND, number=1)
-    tries = known().tries
-
-    assert row(play(REPAIR, tries, at(0.5, 4, 20), reach).is_within) == [1, 1, 0]
-    assert row(play(CHANCE, tries, at(0.5, 4, 20), reach).is_within) == [1, 1, 0]
+    assert row(played.sent) == pytest.approx(sent, abs=0.02)
+    assert row(played.recovered) == pytest.approx(recovered, abs=0.02)
 
 
 @pytest.mark.parametrize("model", [REPAIR, CHANCE])
-def test_history_played_comes_to_what_it_was(model: Repair | Draws) -> None:
+def test_beyond_reach_is_later_by_repair_and_twice_as_many_by_chance(
+    model: Repair | Draws,
+) -> None:
+    assert row(play(model, known().tries, at(0.5, 4, 20), NEAR).is_within) == [1, 1, 0]
+
+
+@pytest.mark.parametrize("model", [REPAIR, CHANCE])
+def test_history_played_comes_to_what_it_was_also_a_millisecond_before(
+    model: Repair | Draws,
+) -> None:
     tries = known().tries
+    sooner = replace(at(1, 15.999), waited_ms=tries.waited_ms)
 
     played = play(model, tries, tries, FAR)
+    ((totals, _),) = sum_up(by(model), tries, sooner)
 
     assert row(played.sent) == pytest.approx([1, 1])
     assert row(played.recovered) == pytest.approx([0, 1])
     assert not is_changed(tries, tries).any()
+    assert (totals.recovered, totals.resends, totals.changed) == pytest.approx((1, 2, 0))
 
 
 @pytest.mark.parametrize("messages", [1, 2, 40])
 def test_messages_without_resends_and_policies_without_any_are_played(messages: int) -> None:
     """Nothing is known, and nothing recovers by nothing."""
-    none = pa.array([[]] * messages, pa.list_(pa.int64()))
-    batch = pa.RecordBatch.from_pydict(
-        {
-            "arrived_ms": [1000] * messages,
-            "observed_ms": [10**9] * messages,
-            **dict.fromkeys(("sent_ms", "late_ms", "back_ms"), none),
-            "recovered_ms": pa.array([None] * messages, pa.int64()),
-        }
-    )
-    known = known_of(batch, Usual(late_ms=7, back_ms=3 * SECOND), WINDOWS)
-    ensemble = fit_ensemble(
-        known.tries, known.arrived_ms, np.arange(messages) % 2 == 0, WINDOWS, messages
-    )
+    none: list[Row] = [[]] * messages
+    batch = batch_of([1000] * messages, none, none, none, [None] * messages)
+    known = known_of(batch, USUAL, WINDOWS)
+    is_first = np.arange(messages) % 2 == 0
+    ensemble = fit_ensemble(known.tries, known.arrived_ms, is_first, WINDOWS, messages)
 
     for delays in ((), (1000, 2000)):
-        planned = planned_tries(DelayPlan(delays, goes_on=False), known, WINDOWS)
+        planned = planned_tries(plan(*delays), known, WINDOWS)
         found = forecast([[totals for totals, _ in sum_up(ensemble, known.tries, planned)]])
         assert found.messages == messages
         assert found.recovered.lower == 0.0
@@ -177,41 +169,17 @@ def test_other_times_are_a_change_unless_the_message_was_back() -> None:
     assert is_changed(known(recovered=None).tries, at(1, 16, 99)).all()
 
 
-@pytest.mark.parametrize("model", [REPAIR, CHANCE])
-def test_a_millisecond_before_history_is_as_in_history(model: Repair | Draws) -> None:
-    tries = known().tries
-    sooner = replace(at(1, 15.999), waited_ms=tries.waited_ms)
-    ensemble = Ensemble(
-        [model], [1.0], FAR, Evidence(1, (), (), (1.0,), (0.0,), 0.0), REPAIR, messages=1
-    )
-
-    ((totals, _),) = sum_up(ensemble, tries, sooner)
-
-    assert (totals.recovered, totals.resends, totals.changed) == pytest.approx((1, 2, 0))
-
-
 def test_sums_are_the_same_however_messages_are_divided() -> None:
     """Engines divide a history as they like; each writes the same tables."""
     count = 30
-    batch = pa.RecordBatch.from_pydict(
-        {
-            "arrived_ms": [7 * one for one in range(count)],
-            "observed_ms": [10**9] * count,
-            "sent_ms": [[SECOND, 3_000 + 977 * one] for one in range(count)],
-            "late_ms": [[0, 0]] * count,
-            "back_ms": pa.array([[500, None]] * count, pa.list_(pa.int64())),
-            "recovered_ms": [3_000 + 977 * one for one in range(count)],
-        }
-    )
-    ensemble = Ensemble(
-        [REPAIR], [1.0], FAR, Evidence(1, (), (), (1.0,), (0.0,), 0.0), REPAIR, count
-    )
-    plan = DelayPlan((2_000, 5_000, 11_000), goes_on=False)
-    usual = Usual(late_ms=0, back_ms=500)
+    last = [3_000 + 977 * one for one in range(count)]
+    sent, back = [[SECOND, one] for one in last], [[500, None]] * count
+    batch = batch_of([7 * one for one in range(count)], sent, [[0, 0]] * count, back, last)
+    ensemble = by(REPAIR, count)
 
     def totals(part: pa.RecordBatch) -> tuple[float, float, float]:
-        known = known_of(part, usual, WINDOWS)
-        planned = planned_tries(plan, known, WINDOWS)
+        known = known_of(part, Usual(late_ms=0, back_ms=500), WINDOWS)
+        planned = planned_tries(plan(2_000, 5_000, 11_000), known, WINDOWS)
         ((found, _),) = sum_up(ensemble, known.tries, planned)
         return found.recovered, found.within, found.resends
 
