@@ -1,6 +1,7 @@
 """What is counted of each message's life: times are milliseconds, the horizon is 100."""
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,16 +14,9 @@ from amqsidecar.model.event import (
     Cancelled,
     DeadLettered,
     DestinationBlocked,
-    Discarded,
-    DuplicateSuppressed,
     Exhausted,
-    Held,
-    Parked,
     Received,
-    Resent,
     Retried,
-    Returned,
-    Scheduled,
 )
 from amqsidecar.pipeline.recovery.judge import (
     COUNTS,
@@ -52,102 +46,83 @@ HORIZON_MS = 100
 DLQ = "queue://DLQ"
 
 
-class Life:
-    """One message; its origin and its redelivery id are its name."""
+ENDS_AT_DLQ = (Exhausted, DeadLettered, Cancelled)
+TYPES = {str(one.__struct_config__.tag): one for one in AnyEvent.__args__}
 
-    def __init__(self, name: str) -> None:
-        self.name, self.origin = name, f"queue://{name}"
 
-    def _of(self, at_ms: int, **more: Any) -> dict[str, Any]:
-        return {"at_ms": at_ms, "id": 1, "redelivery_id": self.name, **more}
+def told(name: str, text: str) -> Iterator[AnyEvent]:
+    """Yield the events of a message, such as `received 0, resent 10 1`: type, time and count.
 
-    def received(self, at_ms: int, cause: str = "first") -> AnyEvent:
-        return Received(source=DLQ, origin=self.origin, cause=cause, **self._of(at_ms))
+    Its origin and its redelivery id are its name. `duplicate_suppressed 5 1 DLQ` was sent there.
+    """
+    for one in text.split(", "):
+        word, at_ms, *more = one.split()
+        kind = TYPES[word]
+        is_elsewhere = kind in ENDS_AT_DLQ or more[1:] == ["DLQ"]
+        fields: dict[str, Any] = {
+            "at_ms": int(at_ms),
+            "id": 1,
+            "redelivery_id": name,
+            "source": DLQ,
+            "origin": f"queue://{name}",
+            "rule": "rule",
+            "reason": "odd",
+            "destination": DLQ if is_elsewhere else f"queue://{name}",
+            "cause": "first" if kind is Received else "again",
+            "lateness_ms": 0,
+            "delay_ms": 0,
+            "due_at_ms": int(at_ms),
+            **({"redelivery_count": int(more[0])} if more else {}),
+            **({"actor": "ann"} if kind in (Cancelled, Retried) else {}),
+        }
+        yield kind(**{name: fields[name] for name in kind.__struct_fields__ if name in fields})
 
-    def returned(self, at_ms: int, count: int, cause: str = "again") -> AnyEvent:
-        fields = self._of(at_ms, redelivery_count=count)
-        return Returned(source=DLQ, origin=self.origin, cause=cause, **fields)
 
-    def scheduled(self, at_ms: int, count: int) -> AnyEvent:
-        fields = self._of(at_ms, redelivery_count=count, due_at_ms=at_ms, delay_ms=0)
-        return Scheduled(destination=self.origin, rule="rule", **fields)
-
-    def resent(self, at_ms: int, count: int) -> AnyEvent:
-        fields = self._of(at_ms, redelivery_count=count)
-        return Resent(destination=self.origin, lateness_ms=0, **fields)
-
-    def suppressed(self, at_ms: int, count: int, destination: str) -> AnyEvent:
-        fields = self._of(at_ms, redelivery_count=count)
-        return DuplicateSuppressed(destination=destination, **fields)
-
-    def exhausted(self, at_ms: int) -> AnyEvent:
-        return Exhausted(destination=DLQ, rule="rule", **self._of(at_ms))
-
-    def dead_lettered(self, at_ms: int, count: int) -> AnyEvent:
-        return DeadLettered(destination=DLQ, **self._of(at_ms, redelivery_count=count))
+# Stream `a` is observed until 1000, so messages are judged until 900; `b` until 800.
+ENDS_MS = {"a": 1000, "b": 800}
+LIVES = {
+    "a": {
+        "second": "received 0, scheduled 0 1, resent 10 1, returned 30 1, scheduled 30 2, "
+        "resent 50 2",
+        "open": "received 900, resent 950 1",
+        "young": "received 901",
+        "exhausted": "received 0, resent 10 1, returned 20 1, exhausted 20, "
+        "duplicate_suppressed 25 1 DLQ, dead_lettered 25 1",
+        "late": "received 0, resent 0 1, returned 150 1, resent 160 2",
+        "truncated": "resent 10 2, returned 15 2, resent 20 3",
+        "returns-only": "returned 5 3, exhausted 5",
+        "final-only": "returned 20 1, exhausted 20, duplicate_suppressed 25 1 DLQ",
+        "end-only": "dead_lettered 5 3",
+        "clocks": "received 0, resent 50 1",
+        "lagging": "received 0, resent 750 1",
+        "implied": "received 0, resent 10 1, resent 40 2",
+        "cancelled": "received 0, scheduled 0 1, cancelled 30, dead_lettered 31 0",
+        "parked": "received 0, parked 0",
+        "discarded": "received 0, discarded 0",
+        "held": "received 0, held 0, retried 5, resent 6 1",
+        "repeated": "received 0, resent 5 1, resent 9 1, returned 20 1",
+        "suppressed": "received 0, duplicate_suppressed 10 1",
+        "between": "received 700, resent 850 1, returned 920 1",
+        "sub::0a1b2c3d-0a1b-0a1b-0a1b-0a1b2c3d4e5f": "received 0, resent 5 1",
+        "sub::ffffffff-0-durable": "received 0, resent 5 1",
+        "sub::00000000-0000-0000-0000-000000000000": "received 0, resent 7 1",
+        "after-its-end": "received 0, exhausted 0, dead_lettered 1 0, resent 300 1",
+    },
+    "b": {
+        "clocks": "returned 45 1, resent 60 2",
+        "lagging": "returned 790 1, resent 795 2",
+    },
+}
 
 
 def lives() -> dict[str, list[AnyEvent]]:
-    """Stream `a` is observed until 1000, so messages are judged until 900; `b` until 800."""
-    a: list[AnyEvent] = [DestinationBlocked(at_ms=1000, destination="x", reason="y", retry_at_ms=1)]
-    b: list[AnyEvent] = [DestinationBlocked(at_ms=800, destination="x", reason="y", retry_at_ms=1)]
-    it = Life("second")
-    a += [it.received(0), it.scheduled(0, 1), it.resent(10, 1)]
-    a += [it.returned(30, 1), it.scheduled(30, 2), it.resent(50, 2)]
-    it = Life("open")
-    a += [it.received(900), it.resent(950, 1)]
-    it = Life("young")
-    a += [it.received(901)]
-    it = Life("exhausted")
-    a += [it.received(0), it.resent(10, 1), it.returned(20, 1), it.exhausted(20)]
-    a += [it.suppressed(25, 1, DLQ), it.dead_lettered(25, 1)]
-    it = Life("late")
-    a += [it.received(0), it.resent(0, 1), it.returned(150, 1), it.resent(160, 2)]
-    it = Life("truncated")
-    a += [it.resent(10, 2), it.returned(15, 2), it.resent(20, 3)]
-    it = Life("returns-only")
-    a += [it.returned(5, 3), it.exhausted(5)]
-    it = Life("final-only")
-    a += [it.returned(20, 1), it.exhausted(20), it.suppressed(25, 1, DLQ)]
-    it = Life("end-only")
-    a += [it.dead_lettered(5, 3)]
-    it = Life("clocks")
-    a += [it.received(0), it.resent(50, 1)]
-    b += [it.returned(45, 1), it.resent(60, 2)]
-    it = Life("lagging")
-    a += [it.received(0), it.resent(750, 1)]
-    b += [it.returned(790, 1), it.resent(795, 2)]
-    it = Life("implied")
-    a += [it.received(0), it.resent(10, 1), it.resent(40, 2)]
-    it = Life("cancelled")
-    a += [it.received(0), it.scheduled(0, 1)]
-    a += [Cancelled(at_ms=30, id=1, redelivery_id=it.name, destination=DLQ, actor="ann")]
-    a += [it.dead_lettered(31, 0)]
-    it = Life("parked")
-    a += [it.received(0)]
-    a += [Parked(at_ms=0, id=1, redelivery_id=it.name, destination=it.origin, reason="odd")]
-    it = Life("discarded")
-    a += [it.received(0)]
-    a += [Discarded(at_ms=0, id=1, redelivery_id=it.name, destination=it.origin, rule="rule")]
-    it = Life("held")
-    a += [it.received(0)]
-    a += [Held(at_ms=0, id=1, redelivery_id=it.name, destination=it.origin, reason="backlog")]
-    a += [Retried(at_ms=5, id=1, redelivery_id=it.name, destination=it.origin, actor="ann")]
-    a += [it.resent(6, 1)]
-    it = Life("repeated")
-    a += [it.received(0), it.resent(5, 1), it.resent(9, 1), it.returned(20, 1)]
-    it = Life("suppressed")
-    a += [it.received(0), it.suppressed(10, 1, it.origin)]
-    it = Life("between")
-    a += [it.received(700), it.resent(850, 1), it.returned(920, 1)]
-    for name in ("sub::0a1b2c3d-0a1b-0a1b-0a1b-0a1b2c3d4e5f", "sub::ffffffff-0-durable"):
-        it = Life(name)
-        a += [it.received(0), it.resent(5, 1)]
-    it = Life("sub::00000000-0000-0000-0000-000000000000")
-    a += [it.received(0), it.resent(7, 1)]
-    it = Life("after-its-end")
-    a += [it.received(0), it.exhausted(0), it.dead_lettered(1, 0), it.resent(300, 1)]
-    return {"a": a, "b": b}
+    return {
+        stream: [
+            DestinationBlocked(at_ms=ENDS_MS[stream], destination="x", reason="y", retry_at_ms=1),
+            *(event for name, text in of_it.items() for event in told(name, text)),
+        ]
+        for stream, of_it in LIVES.items()
+    }
 
 
 def steps_of(events: DataFrame, until_ms: int | None = None) -> DataFrame:
@@ -168,9 +143,9 @@ def outcomes(
         outcome, is_truncated = divmod(row["what"], 2)
         kind, named = OUTCOMES[outcome]
         names = {name: surveyed.texts.get(row[name]) for name in ("origin", "cause_group")}
-        told = {"kind": kind, "outcome": named, "left_truncated": bool(is_truncated), **names}
+        read_as = {"kind": kind, "outcome": named, "left_truncated": bool(is_truncated), **names}
         if kind in ("resend", "message"):
-            rows.append({name: None if one == NONE else one for name, one in row.items()} | told)
+            rows.append({name: None if one == NONE else one for name, one in row.items()} | read_as)
     return rows
 
 
@@ -298,7 +273,7 @@ def test_non_durable_subscriptions_of_an_address_are_one_group(
 
 
 def test_what_is_known_of_streams(spark: SparkSession) -> None:
-    events = history(spark, {"a": [Life("x").received(5), Life("x").resent(7, 1)]})
+    events = history(spark, {"a": list(told("x", "received 5, resent 7 1"))})
     odd = events.limit(1).selectExpr(
         *("'melted' AS type" if name == "type" else name for name in events.columns)
     )
@@ -311,15 +286,14 @@ def test_what_is_known_of_streams(spark: SparkSession) -> None:
 
 def test_since_goes_by_the_beginning_and_until_by_each_event(spark: SparkSession) -> None:
     """`early` began at 5; the return of `it` at 30 is after the end at 30, its re-send before."""
-    early, it = Life("early"), Life("it")
-    told = [early.received(5), early.resent(20, 1)]
-    told += [it.received(10), it.resent(20, 1), it.returned(30, 1)]
-    events = history(spark, {"a": told})
+    early = told("early", "received 5, resent 20 1")
+    it = told("it", "received 10, resent 20 1, returned 30 1")
+    events = history(spark, {"a": [*early, *it]})
     until_ms = START_MS + 30
     counts = outcomes(events, HORIZON_MS, since_ms=START_MS + 10, until_ms=until_ms)
     rows = [row for row in counts if row["kind"] == "resend"]
     columns = ("origin", "outcome", "after_ms")
-    assert [tuple(row[name] for name in columns) for row in rows] == [(it.origin, "open", 10)]
+    assert [tuple(row[name] for name in columns) for row in rows] == [("queue://it", "open", 10)]
 
 
 def test_times_have_three_digits() -> None:
@@ -331,7 +305,7 @@ def test_times_have_three_digits() -> None:
 
 def test_only_messages_and_counts_are_shuffled(spark: SparkSession) -> None:
     """One destination with nearly all events is no burden: no exchange and no sort by groups."""
-    read = steps_of(history(spark, {"a": [Life("x").received(5)]}))
+    read = steps_of(history(spark, {"a": list(told("x", "received 5"))}))
     counted = count_outcomes(read, {}, horizon_ms=1, since_ms=None, until_ms=None)
     named = estimates(counted, {}, 0.95, Periods(1, 0))
     plan = str(named._jdf.queryExecution().executedPlan())
