@@ -6,8 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from amqsidecar.pipeline.sources.events import read_events
-from amqsidecar.pipeline.tables import EVERYWHERE
-from bench.journal_generator import ATTEMPTS, LAST_DESTINATION
+from bench.journal_generator import ATTEMPTS
 from bench.journal_truth import check_causes, check_recovery
 from pipeline.generated import Generated
 
@@ -56,17 +55,3 @@ def test_recovery_finds_what_became_of_each_attempt(journal: Generated) -> None:
 
 def test_causes_counts_the_deaths_of_each_group(journal: Generated) -> None:
     check_causes(journal.output("causes"), journal.truth)
-
-
-def test_whatif_by_the_rules_of_history_finds_the_recoveries_of_history(
-    spark: SparkSession, skewed: Generated
-) -> None:
-    table = spark.read.parquet(str(skewed.output("whatif") / "whatif_by_destination"))
-    rows = {row["policy"]: row for row in table.where(f"destination = '{EVERYWHERE}'").collect()}
-    # Why less the last: theirs are not over when the history ends.
-    attempts = [one for one in skewed.truth.attempts if one.destination != LAST_DESTINATION]
-    recovered = sum(one.recovered for one in attempts)
-    today = rows["today"]
-    assert today["recovered_lower"] <= recovered <= today["recovered_upper"]
-    assert today["recovered"] == pytest.approx(recovered, abs=skewed.plan.streams)
-    assert today["resends"] == pytest.approx(sum(one.tries for one in attempts), rel=0.01)

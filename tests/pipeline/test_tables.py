@@ -1,6 +1,5 @@
 """The schemas of tables are what the journal's contract says."""
 
-from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StringType
 
 from amqsidecar.journal import COLUMNS
@@ -13,7 +12,3 @@ def test_the_events_have_the_columns_of_the_journal_with_their_meaning() -> None
     assert EVENTS["cause_group"].dataType == StringType()
     assert all(field.metadata["comment"] for field in EVENTS)
     assert not EVENTS["type"].nullable
-
-
-def test_spark_takes_the_schema(spark: SparkSession) -> None:
-    assert spark.createDataFrame([], EVENTS).count() == 0

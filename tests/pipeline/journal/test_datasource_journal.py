@@ -109,13 +109,6 @@ def test_wrong_options_are_refused(
         spark.read.format("amqsidecar").options(**options).load().count()
 
 
-def test_a_torn_file_is_named(spark: SparkSession, tmp_path: Path) -> None:
-    path = write_segments(tmp_path, [1])
-    path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(Exception, match=r"segment-1-1\.parquet: is torn, or no Parquet file"):
-        load(spark, tmp_path).count()
-
-
 # Offsets
 
 

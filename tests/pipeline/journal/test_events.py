@@ -119,13 +119,6 @@ def test_what_the_sidecar_writes_is_read(spark: SparkSession, tmp_path: Path) ->
     assert batch.column("due_at").to_pylist()[1].year == 9999
 
 
-def test_files_that_hold_the_same_segments_count_once(spark: SparkSession, tmp_path: Path) -> None:
-    for segments in ([1], [2], [3], [1, 2], [2, 3, 4]):
-        write_segments(tmp_path, segments)
-    read = keys(read_events(spark, str(tmp_path)))
-    assert read == [("main", segment, n) for segment in (1, 2, 3, 4) for n in range(3)]
-
-
 def test_a_gap_is_reported_with_its_numbers(spark: SparkSession, tmp_path: Path) -> None:
     for number in (3, 4, 8):
         write_segments(tmp_path, [number])

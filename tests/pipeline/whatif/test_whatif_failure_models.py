@@ -205,13 +205,11 @@ def test_what_the_policy_does_not_change_is_certain() -> None:
     assert (found.recovered.lower, found.recovered.upper) == pytest.approx((20.0, 20.0))
 
 
-def test_an_ensemble_has_its_whole_weight(chance: KnownTries) -> None:
+def test_an_ensemble_has_its_whole_weight() -> None:
     ensemble: Ensemble = History.of(run("by_chance", 5, 400, LOGGED, 0)).ensemble()
 
     assert sum(ensemble.weights) == pytest.approx(1.0)
     assert sum(ensemble.weight_of(kind) for kind in FailureKind) == pytest.approx(1.0)
-    assert set(CANDIDATES) >= {"quick", "patient"}
-    assert len(chance.at_ms) == 400
 
 
 def test_a_history_that_no_model_explains_is_flagged() -> None:

@@ -14,8 +14,7 @@ from amqsidecar.model.marker import Marker
 from amqsidecar.pipeline.causes.tables import DAY_MS, HOUR_MS, ComparedTimes
 from amqsidecar.pipeline.changes import HOURS, RateSeries, least_jump
 from amqsidecar.pipeline.markers import marked, near
-from amqsidecar.pipeline.report import Report
-from amqsidecar.pipeline.report_tables import MOST_LINES, MOST_ROWS, doubt, show_frame
+from amqsidecar.pipeline.report import MOST_LINES, MOST_ROWS, Report, doubt, show_frame
 from amqsidecar.pipeline.results import begin_text, epoch_ms, minute_text
 from amqsidecar.pipeline.tables import EVERYWHERE
 

@@ -14,12 +14,13 @@ from amqsidecar.pipeline.markers import marker_layers, marker_points, near
 from amqsidecar.pipeline.recovery.judge import ENDS, GIVEN_UP, GROUP
 from amqsidecar.pipeline.recovery.steps import SeenStream
 from amqsidecar.pipeline.recovery.tables import RESENDS
-from amqsidecar.pipeline.report import Report, percent
-from amqsidecar.pipeline.report_tables import (
+from amqsidecar.pipeline.report import (
     MOST_LINES,
     MOST_ROWS,
+    Report,
     doubt,
     given_up_line,
+    percent,
     show_frame,
 )
 from amqsidecar.pipeline.results import begin_text, epoch_ms, minute_text

@@ -8,12 +8,13 @@ from typing import Any, Final
 import altair
 import pandas as pd
 
-from amqsidecar.pipeline.report import Report, percent
-from amqsidecar.pipeline.report_tables import (
+from amqsidecar.pipeline.report import (
     MOST_LINES,
     MOST_ROWS,
+    Report,
     doubt,
     given_up_line,
+    percent,
     show_frame,
 )
 from amqsidecar.pipeline.tables import EVERYWHERE, WHATIF_PROPOSALS

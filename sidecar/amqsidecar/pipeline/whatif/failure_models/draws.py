@@ -42,25 +42,21 @@ class Draws:
     never: float
 
     def log_likelihood(self, known: KnownTries) -> Numbers:
-        """See `FailureModel`."""
         _, all_of_it = likelihoods(self.rate.of(known), known)
         never = np.where(known.has_recovered, 0.0, self.never)
         return np.log(np.maximum(never + (1 - self.never) * all_of_it, 1e-300))
 
     def open_after(self, known: KnownTries, planned: Tries) -> Numbers:
-        """See `FailureModel`."""
         missed, _ = likelihoods(self.rate.of(known), known)
         lost = self.never / np.maximum(self.never + (1 - self.never) * missed, _TINY)
         lost = np.where(known.has_recovered, 0.0, lost)[:, None]
         return lost + (1 - lost) * np.cumprod(1 - coupled(self.rate, known, planned), axis=1)
 
     def open_shares(self, planned: Tries) -> Numbers:
-        """See `FailureModel`."""
         rate = np.where(planned.is_made, self.rate.of(planned), 0.0)
         return self.never + (1 - self.never) * np.cumprod(1 - rate, axis=1)
 
     def is_beyond(self, planned: Tries, reach: Reach) -> Mask:
-        """See `FailureModel`."""
         is_late = planned.at_ms > reach.at_ms
         return planned.is_made & (is_late | self.rate.is_beyond(planned, reach))
 

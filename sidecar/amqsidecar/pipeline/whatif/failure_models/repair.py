@@ -54,7 +54,6 @@ class Repair:
         return 1 - np.maximum.accumulate(done, axis=1)
 
     def is_beyond(self, planned: Tries, reach: Reach) -> Mask:
-        """See `FailureModel`."""
         return planned.is_made & ((planned.at_ms > reach.at_ms) | reach.is_too_early(planned))
 
 
