@@ -33,10 +33,12 @@ class BrokerProcess(ABC):
     Attributes:
         applications: that speak with it.
         options: of a sidecar on it, below `broker`.
+        ports: on which it listens once it has started.
     """
 
     applications: WireApplications
     options: Mapping[str, object]
+    ports: Sequence[int]
 
     def __init__(self, home: Path, folder: Path, jar: str, product: str) -> None:
         """Prepare.
@@ -54,11 +56,6 @@ class BrokerProcess(ABC):
         self._folder = folder
         self._log = folder / "broker.log"
         self._process: subprocess.Popen[bytes] | None = None
-
-    @property
-    @abstractmethod
-    def _ports(self) -> Sequence[int]:
-        """The ports on which it listens once it has started."""
 
     @abstractmethod
     def _prepare(self) -> Sequence[str]:
@@ -101,7 +98,7 @@ class BrokerProcess(ABC):
         code = self._process.poll()
         if code is not None:
             raise BrokerFailed(f"the broker ended with exit code {code}\n{self._log_tail()}")
-        return all(map(is_open, self._ports))
+        return all(map(is_open, self.ports))
 
     def _log_tail(self) -> str:
         lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()

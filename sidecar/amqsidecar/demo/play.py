@@ -35,19 +35,15 @@ class ClassicBroker(BrokerProcess):
 
     def __init__(self, home: Path, folder: Path) -> None:
         super().__init__(home, folder, _CLASSIC_JAR, "ActiveMQ Classic")
-        self._openwire, self._stomp = free_ports(2)
-        self.options = {"url": f"openwire://127.0.0.1:{self._openwire}"}
-        self.applications = StompApplications(endpoint_at("127.0.0.1", self._stomp))
-
-    @property
-    def _ports(self) -> Sequence[int]:
-        return (self._openwire, self._stomp)
+        openwire, stomp = self.ports = free_ports(2)
+        self.options = {"url": f"openwire://127.0.0.1:{openwire}"}
+        self.applications = StompApplications(endpoint_at("127.0.0.1", stomp))
 
     def _prepare(self) -> Sequence[str]:
         config = self._folder / "activemq.xml"
         data = self._folder / "data"
-        marks = {"@OPENWIRE_PORT@": self._openwire, "@STOMP_PORT@": self._stomp, "@DATA@": data}
-        write_filled("broker.activemq.xml", config, marks)
+        ports = dict(zip(("@OPENWIRE_PORT@", "@STOMP_PORT@"), self.ports, strict=True))
+        write_filled("broker.activemq.xml", config, {**ports, "@DATA@": data})
         return (
             f"-Dactivemq.home={self._home}",
             f"-Dactivemq.base={self._home}",
@@ -69,13 +65,9 @@ class ArtemisBroker(BrokerProcess):
 
     def __init__(self, home: Path, folder: Path) -> None:
         super().__init__(home, folder, _ARTEMIS_JAR, "Apache Artemis")
-        [self._port] = free_ports(1)
+        [self._port] = self.ports = free_ports(1)
         self.options = {"url": f"core://127.0.0.1:{self._port}"}
         self.applications = CoreApplications(endpoint_at("127.0.0.1", self._port))
-
-    @property
-    def _ports(self) -> Sequence[int]:
-        return (self._port,)
 
     def _prepare(self) -> Sequence[str]:
         folder = self._folder
