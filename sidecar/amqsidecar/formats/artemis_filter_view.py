@@ -47,7 +47,6 @@ _AMQP_PROPERTIES: Final = {3: "JMSType", 10: "JMSXGroupID"}
 _AMQP_NARROW: Final = frozenset((0x51, 0x61))
 _CORE_NARROW: Final = frozenset((CorePropertyType.BYTE, CorePropertyType.SHORT))
 _CORE_OPAQUE: Final = frozenset((CorePropertyType.BYTES, CorePropertyType.CHAR))
-_STOMP_HEADERS: Final = {"type": "JMSType", "priority": "AMQPriority", "persistent": "AMQDurable"}
 _STOMP_OF_FRAME: Final = frozenset(
     ("destination", "destination-type", "content-length", "expires", "reply-to", "correlation-id")
 )

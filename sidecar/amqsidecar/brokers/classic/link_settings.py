@@ -65,8 +65,9 @@ class ClassicLinkSettings(LinkSettings):
             `IntakeQueue.origin` says.
         amqp_producers_only: over AMQP: read only what AMQP applications have made, where the
             connector keeps such messages whole and no others.
-        unreadable: over STOMP: ids of messages whose frames broke a connection, with their queues;
-            it and what follows outlive links and are added to.
+        unreadable: over STOMP: ids of messages that broke a connection, with their queues; a queue
+            stands for a message of it without a known id. It and what follows outlive links and
+            are added to.
         frame_limit: over STOMP: what size of a frame ended a connection.
     """
 

@@ -99,7 +99,7 @@ class IntakeLimits(msgspec.Struct, frozen=True):
 
     Attributes:
         allowed_losses: losses that the operator accepts.
-        unreadable: ids of messages whose frames broke a connection, with their queues.
+        unreadable: see `ClassicLinkSettings.unreadable`.
         utf8_is_modified: see `lost_by_taking`.
     """
 
@@ -111,15 +111,26 @@ class IntakeLimits(msgspec.Struct, frozen=True):
         """Return the ids of messages of a queue whose frames broke a connection.
 
         Raises:
-            FrameRefused: there are more of them than a selector can exclude, so the queue can't be
-                read.
+            FrameRefused: a message without a known id broke it, or more than a selector can
+                exclude, so the queue can't be read.
         """
         ids = [one for one, name in self.unreadable.items() if name == destination.name]
+        if str(destination) in ids:
+            raise _unreadable(
+                "it holds a message that the broker can't convert for STOMP, which breaks each "
+                "connection that reads the queue; take it"
+            )
         if sum(map(selector_bytes, ids)) > IDS_BYTES_MAX:
-            words = f"it holds {len(ids)} messages or more that STOMP can't carry, each of which"
-            words += " broke a connection; take them over openwire://, then start again"
-            raise FrameRefused(Frame("ERROR", write_head([(b"message", words.encode())]), b""))
+            raise _unreadable(
+                f"it holds {len(ids)} messages or more that STOMP can't carry, each of which broke "
+                "a connection; take them"
+            )
         return ids
+
+
+def _unreadable(why: str) -> FrameRefused:
+    words = f"{why} over openwire://, then start again"
+    return FrameRefused(Frame("ERROR", write_head([(b"message", words.encode())]), b""))
 
 
 class Subscription:

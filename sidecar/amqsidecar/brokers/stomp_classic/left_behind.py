@@ -20,8 +20,7 @@ _MEANINGS = {
     NOT_ACKNOWLEDGEABLE: "they were made by AMQP clients: Classic can't let a STOMP consumer "
     f"acknowledge their ids, and shows no body that could be sent back; {_MENDS}",
     NOT_CARRIED: "STOMP can't carry them: they have a property that is named like one of its own "
-    "headers or longer than 10 KiB, are a Text with a zero character, or are damaged so that the "
-    f"broker can't convert them; {_MENDS}",
+    f"headers or longer than 10 KiB, or are a Text with a zero character; {_MENDS}",
     Loss.GROUP.value: "STOMP does not show JMSXGroupID, so that they would lose their group; "
     f"{_MENDS}, or allow it with intake.allow_lossy: [group]",
     Loss.PROPERTY_TYPES.value: "they have properties that are perhaps no strings, which STOMP "

@@ -35,7 +35,6 @@ from amqsidecar.brokers.connection.silence import ask_nobody
 from amqsidecar.brokers.selectors import both, of_redelivery_ids
 from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection, error_text
 from amqsidecar.brokers.stomp_classic import selectors
-from amqsidecar.brokers.stomp_classic.bad_message_search import note_breakers
 from amqsidecar.brokers.stomp_classic.consumers import StompSubscriptions
 from amqsidecar.brokers.stomp_classic.intake import IntakeLimits
 from amqsidecar.brokers.stomp_classic.left_behind import Leftovers
@@ -159,7 +158,10 @@ def _place(frame: Frame) -> Destination | None:
 
 
 _ANSWER_TIMEOUT_S = 5.0
-
+# Bound: time while the link is down; the next lost link continues.
+_BROKEN_QUEUES_S = 30.0
+# Precedent: a consumer with a selector sees no more messages of a queue (maxPageSize).
+_PAGE = 200
 
 _CLOSE_TIMEOUT_S = 5.0
 _CLOSE_TRIAL_TIMEOUT_S = 1.0
@@ -214,36 +216,60 @@ class StompClassicLook(ListingSession):
         if self._connection.suspect is not None:
             self._note_suspect(self._connection.suspect)
         elif was_ended:
-            note_breakers(self._settings, self._consumers.queues, self._rules)
+            self._note_broken_queues()
 
     def _note_suspect(self, frame: Frame) -> None:
         suspect = shown(frame)
         name = suspect.message_id.decode(errors="replace")
         source = read_destination(first(suspect.headers, b"destination") or b"")
-        if source is not None and self._breaks_connections(source, name):
+        if source is None:
+            return
+        # Why: an error of the broker's own, such as an unasked ERROR while a queue is full or a
+        # right is taken away, comes after some message, too.
+        tried = self._tried(source, 1, selectors.only(name))
+        if tried is not None and tried.suspect is not None:
             self._settings.unreadable[name] = source.name
 
-    def _breaks_connections(self, destination: Destination, message_id: str) -> bool:
-        """Receive one message alone on a separate connection; return whether that ends it.
+    def _note_broken_queues(self) -> None:
+        """Note the queues of which one message ends each connection before it is seen.
 
-        Why: an error of the broker's own, such as an unasked ERROR while a queue is full or a right
-        is taken away, comes after some message, too. False also when the broker can't be asked: who
-        breaks connections will break the next one.
+        What the broker can't convert for STOMP, such as a body that is marked as compressed and is
+        not, does so, and the error names no message. A connection that ends without one is no
+        proof.
         """
+        deadline_s = self._clock.monotonic_s() + _BROKEN_QUEUES_S
+        for source in self._consumers.queues:
+            if self._clock.monotonic_s() < deadline_s and str(source) not in self._rules.unreadable:
+                with suppress(FrameRefused):
+                    self._note_broken_queue(source)
+
+    def _note_broken_queue(self, source: Destination) -> None:
+        ids = self._rules.unreadable_in(source)
+        # Why both: others, which we only count, may be too large to reach it.
+        for selector in (selectors.takes(self._rules.allowed_losses, ids), selectors.readable(ids)):
+            tried = self._tried(source, _PAGE, selector)
+            if tried is not None and tried.was_ended and not tried.errors:
+                idle = self._tried(source, 1, "1 = 0")
+                if idle is not None and not idle.was_ended:
+                    self._settings.unreadable[str(source)] = source.name
+                    return
+
+    def _tried(self, source: Destination, at_most: int, selector: str) -> StompConnection | None:
+        """Receive messages on a separate connection, and return it closed; None = there is none."""
         client_id = f"amqsidecar-suspects-{secrets.token_hex(6)}"
         try:
             connection = StompConnection(self._endpoint, self._clock, client_id=client_id)
         except BrokerError:
-            return False
+            return None
         with closing(connection), suppress(BrokerError):
             with suppress(BrokerError, FrameRefused):
                 consumers = StompSubscriptions(connection, self._clock)
-                consumers.browse(destination, 1, selectors.only(message_id))
+                consumers.browse(source, at_most, selector)
             # Why: what follows a body that ended early comes before this answer; and one that goes
             # on for too long swallows it.
             begin = connection.ask("BEGIN", [(b"transaction", b"1")])
             connection.answers([begin], _ANSWER_TIMEOUT_S)
-        return connection.suspect is not None
+        return connection
 
     @cached_property
     def _counters(self) -> ClassicCounters:

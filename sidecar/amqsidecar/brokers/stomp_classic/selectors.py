@@ -4,7 +4,6 @@ Source: ActiveMQ Classic, PropertyExpression: `JMSDestination` of a dead letter 
 `JMSMessageID` the id as text.
 """
 
-import re
 from collections.abc import Iterable, Mapping
 
 from amqsidecar.brokers.selectors import quoted
@@ -26,8 +25,6 @@ _TECHNICAL = (
     *("destination", "expires", "redelivered", "priority", "timestamp", "type", "persistent"),
     *("subscription", "ack", "receipt", "transaction", "transformation"),
 )
-
-_LIKE_ITSELF = re.compile("[!%_]")
 
 
 def _all_null(names: Iterable[str]) -> str:
@@ -55,12 +52,6 @@ def takes(allowed_losses: frozenset[Loss], unreadable: Iterable[str]) -> str:
 def only(message_id: str) -> str:
     """Return the selector of one message."""
     return f"JMSMessageID = {quoted(message_id)}"
-
-
-def begins(start: str, following: Iterable[str]) -> str:
-    """Return the selector of messages whose ids begin so, and go on with one of these."""
-    patterns = (_LIKE_ITSELF.sub(r"!\g<0>", start + one) + "%" for one in following)
-    return " OR ".join(f"JMSMessageID LIKE {quoted(one)} ESCAPE '!'" for one in patterns)
 
 
 def readable(unreadable: Iterable[str]) -> str:

@@ -167,13 +167,12 @@ class StompClassicTake(StompClassicLook):
             drop=self._intake.drop,
         )
         connection.silence.ask = self._find_full
-        self._token_wire = StompClassicTokenWire(
-            token_queue,
-            self._consumers,
-            selectors.readable(rules.unreadable_in(token_queue)),
-            settings.rules_digest,
-        )
         try:
+            with raised_as(f"{token_queue} can't be read: {{}}"):
+                readable = selectors.readable(rules.unreadable_in(token_queue))
+            self._token_wire = StompClassicTokenWire(
+                token_queue, self._consumers, readable, settings.rules_digest
+            )
             self.token = TokenQueue(self._token_wire, str(token_queue))
         except BaseException:
             self.close()
