@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-FOLDER_VARIABLE = "AMQSIDECAR_SEALED_FOLDER"
+FOLDER_VARIABLE = "SEALED_FOLDER"
 # Why setpriv: when this process is killed, the kernel ends `unshare` and all that is inside.
 WITH_US = ("setpriv", "--pdeathsig", "KILL")
 NAMESPACES = ("unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
