@@ -110,6 +110,7 @@ class IntakeQueue(msgspec.Struct, frozen=True):
         is_final: a final dead-letter queue, whose messages are taken back; a link may refuse to
             read one that is not marked so, because the sidecar writes to it.
         redelivery_ids: messages of these ids alone are browsed, or read by `TakesChosen`; () = all.
+        except_count: of those ids, what was redelivered this often is not read (Artemis); 0 = all.
     """
 
     destination: Destination
@@ -118,6 +119,7 @@ class IntakeQueue(msgspec.Struct, frozen=True):
     selector: str = ""
     is_final: bool = False
     redelivery_ids: tuple[str, ...] = ()
+    except_count: int = 0
 
 
 class KeepsDelayed(Protocol):

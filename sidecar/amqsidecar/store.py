@@ -67,7 +67,34 @@ AddLying = Callable[[Sequence[TakenRow], Sequence[AnyEvent]], None]
 """Adds EXHAUSTED rows of messages that lie in queues of the broker, with events; both count."""
 
 
-class StoreTransaction(Protocol):
+class RowDelays(Protocol):
+    """Where rows wait that can't be sent now."""
+
+    def group_places(self, ids: Sequence[int], /) -> Mapping[int, GroupPlace]:
+        """Return where rows stand in their groups; those without a group are left out.
+
+        Empty in a schedule that sidecars share: it does not keep the groups.
+
+        Rows of an unfinished cycle stand there, too; what goes to a final dead-letter queue
+        doesn't. A message that dies again keeps its place.
+
+        Args:
+            ids: rows out of `claim_due`.
+        """
+        ...
+
+    def postpone(
+        self, ids: Sequence[int], due_at_ms: int, reason: str, gate: str | None = None, /
+    ) -> None:
+        """Give rows a later due time because a gate or their destination delays them."""
+        ...
+
+    def park(self, ids: Sequence[int], reason: str) -> None:
+        """Keep waiting rows for a person."""
+        ...
+
+
+class StoreTransaction(RowDelays, Protocol):
     """Writes that become durable together."""
 
     def finish_cycle(self, cycle: int) -> None:
@@ -115,16 +142,6 @@ class StoreTransaction(Protocol):
         """
         ...
 
-    def postpone(
-        self, ids: Sequence[int], due_at_ms: int, reason: str, gate: str | None = None
-    ) -> None:
-        """Give rows a later due time because a gate or their destination delays them."""
-        ...
-
-    def park(self, ids: Sequence[int], reason: str) -> None:
-        """Keep waiting rows for a person."""
-        ...
-
     def remove(self, ids: Sequence[int]) -> None:
         """Treat rows as sent whose earlier send the broker has proved."""
         ...
@@ -166,19 +183,6 @@ class StoreTransaction(Protocol):
 
     def add_signal(self, signal: Signal) -> None:
         """Store that an event outside was reported; the latest report of a name counts."""
-        ...
-
-    def group_places(self, ids: Sequence[int]) -> Mapping[int, GroupPlace]:
-        """Return where rows stand in their groups; those without a group are left out.
-
-        Empty in a schedule that sidecars share: it does not keep the groups.
-
-        Rows of an unfinished cycle stand there, too; what goes to a final dead-letter queue
-        doesn't. A message that dies again keeps its place.
-
-        Args:
-            ids: rows out of `claim_due`.
-        """
         ...
 
 
@@ -309,8 +313,8 @@ class Store(Rows, Protocol):
         """Return exhausted and parked rows by their next step, by number, none in flight."""
         ...
 
-    def returned(self, limit: int) -> list[RowView]:
-        """Return exhausted rows that go back to their final queues, by due time, then number."""
+    def recalled_by_due(self, recall: Recall, limit: int) -> list[RowView]:
+        """Return the same by due time, then number."""
         ...
 
     def count_recalled(self, recall: Recall) -> Mapping[str, int]:

@@ -1204,10 +1204,10 @@ def test_what_goes_back_is_given_and_claimed_in_the_order_of_its_due_times(
     rows = [final_row(n, due_at_ms=due, **ended) for n, due in ((1, 7), (2, 6), (3, 6), (4, 5))]
     take(store, *rows)
     assert [row.id for row in store.recalled(Recall.RETURN, 9)] == [1, 2, 3, 4]
-    assert [row.id for row in store.returned(3)] == [4, 2, 3]
+    assert [row.id for row in store.recalled_by_due(Recall.RETURN, 3)] == [4, 2, 3]
     due_at_ms = {4: 100, 2: 101, 3: 101}
     assert store.change(ALL, row_changes.give_back(100, due_at_ms)) == 3
-    assert [row.id for row in store.returned(9)] == [1]
+    assert [row.id for row in store.recalled_by_due(Recall.RETURN, 9)] == [1]
     assert [row.id for row in claim(store)] == [4, 2, 3]
 
 

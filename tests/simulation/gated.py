@@ -20,7 +20,7 @@ from amqsidecar.engine.gates import Gates
 from amqsidecar.model.event import AnyEvent, DestinationBlocked, Resent, Scheduled
 from amqsidecar.model.schedule import DueRow
 from amqsidecar.plugin import Gate
-from amqsidecar.store import StoreTransaction
+from amqsidecar.store import RowDelays
 from simulation.checkers import Checker, End, History
 from support.gates import gate_of
 
@@ -83,7 +83,7 @@ class _Watched(Gates):
         self._history = history
 
     def choose(
-        self, tx: StoreTransaction, rows: Sequence[DueRow], now_ms: int, events: list[AnyEvent]
+        self, tx: RowDelays, rows: Sequence[DueRow], now_ms: int, events: list[AnyEvent]
     ) -> list[DueRow]:
         passing = super().choose(tx, rows, now_ms, events)
         self._history.let_wait(sorted({row.id for row in rows} - {row.id for row in passing}))

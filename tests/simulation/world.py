@@ -15,14 +15,18 @@ from amqsidecar.engine.cycle import CycleEngine
 from amqsidecar.engine.cycle_events import CycleStats
 from amqsidecar.engine.cycle_size import CycleLimits
 from amqsidecar.engine.gates import NO_GATES, Gates
+from amqsidecar.engine.in_place import in_place_row
 from amqsidecar.engine.judging.judge import GroupOf, Judge, Readers
 from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.engine.loss import Losses
-from amqsidecar.engine.manual import Manual
+from amqsidecar.engine.manual import ALL, Manual
 from amqsidecar.engine.recall import FinalQueues, RecallJudge
 from amqsidecar.model.destination import Destination, queue
 from amqsidecar.model.event import AnyEvent
+from amqsidecar.model.provenance import lying_id
+from amqsidecar.model.schedule import RowView
 from amqsidecar.runtime.clocks.steady import SteadyClock
+from amqsidecar.runtime.in_place import is_in_flight
 from amqsidecar.runtime.recalling import Recalling
 from amqsidecar.stores.postgres.store import PostgresStore
 from simulation.rules import DLQ, CountingRules
@@ -57,6 +61,8 @@ class StoreWorld(Generic[S]):
         self.losses = Losses()
         self.gates: Gates = NO_GATES
         self.keeps_exhausted = False
+        self.is_in_place = False
+        self._finals = FinalQueues()
         self.group_of: GroupOf | None = None
         self._store: S | None = None
         self._link: MemoryLink | MemoryPair | None = None
@@ -84,6 +90,7 @@ class StoreWorld(Generic[S]):
     def start(self) -> CycleEngine:
         """Start the sidecar's process."""
         self.blockages, self.losses = Blockages(), Losses()
+        self._finals = FinalQueues()
         self._store = self._new_store()
         self.own_clock = self._start_clock()
         self.own_clock.start_at_least(self.store.open().taken_until_ms)
@@ -106,7 +113,7 @@ class StoreWorld(Generic[S]):
         self._link = link = self.link_type(self.broker)
         link.take("token")
         link.on_wait = lambda timeout_s: self.clock.advance(max(1, round(timeout_s * 1000)))
-        finals = FinalQueues()
+        finals = self._finals = self._finals if self.is_in_place else FinalQueues()
         self._recalling = Recalling(
             self.store,
             link,
@@ -114,9 +121,10 @@ class StoreWorld(Generic[S]):
             self.clock,
             final_suffix=".exhausted",
             keeps_exhausted=self.keeps_exhausted,
+            admit=self._admit if self.is_in_place else None,
         )
         self._attach(link)
-        judge = Judge(
+        self._judge = judge = Judge(
             self.rules,
             SendRules(BrokerKind.ARTEMIS, lambda one: one.name == DLQ, ".exhausted"),
             random.Random(1).random,
@@ -137,8 +145,8 @@ class StoreWorld(Generic[S]):
                 judge,
                 self.store,
                 finals,
-                (),
-                Manual(),
+                None if self.is_in_place else (),
+                Manual([ALL], redelivers=True) if self.is_in_place else Manual(),
                 keeps_exhausted=self.keeps_exhausted,
                 holds_backlog=True,
             ),
@@ -150,6 +158,7 @@ class StoreWorld(Generic[S]):
             losses=self.losses,
             gates=self.gates,
             crash_point=self._crash_point,
+            from_place=finals.place,
         )
         assert engine.recover(state, 1.0)
         return engine
@@ -157,7 +166,7 @@ class StoreWorld(Generic[S]):
     def _attach(self, link: MemoryLink | MemoryPair) -> None:
         assert self._recalling is not None
         finals: list[IntakeQueue] = self._recalling.queues()
-        link.attach([IntakeQueue(queue(DLQ)), *finals], 100)
+        link.attach([*finals] if self.is_in_place else [IntakeQueue(queue(DLQ)), *finals], 100)
 
     def _observe(self, events: Sequence[AnyEvent], stats: CycleStats | None) -> None:
         self.events.extend(events)
@@ -195,8 +204,37 @@ class StoreWorld(Generic[S]):
         assert self._recalling is not None
         for _ in range(turns):
             self.engine.turn(0.5)
+            if self.is_in_place:
+                self._index()
             if self._recalling.tend():
                 self._attach(self.link)
+            if self._finals.place.gives_back:
+                self.engine.settle_up()
+                self.connect()
+
+    def _admit(self, rows: Sequence[RowView]) -> None:
+        self.engine.admit(rows)
+
+    def _index(self) -> None:
+        """Give each message that lies in the dead-letter queue its row, as the watcher does."""
+        found = {
+            lying_id(one.provenance): one
+            for one in self.link.browse(IntakeQueue(queue(DLQ)), 1_000_000)
+        }
+        with self.store.adding_lying() as add:
+            known = {row.redelivery_id for row in self.store.lying(found)}
+            new = [
+                one
+                for name, one in found.items()
+                if name not in known and not is_in_flight(self.store, name)
+            ]
+            if new:
+                row_id, now_ms = self.store.allocate_ids(len(new)), self.own_clock.now_ms()
+                rows = [
+                    in_place_row(self._judge, one, row_id + at, now_ms, redelivers=True)
+                    for at, one in enumerate(self._judge.prepare(new))
+                ]
+                add([one.row for one in rows], [event for one in rows for event in one.events])
 
 
 class World(StoreWorld[UnsyncedStore]):

@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 from amqsidecar.engine.manual import ORIGINS
 from amqsidecar.model.provenance import BY_AGAIN, BY_MESSAGE_ID, BY_NUMBER
-from amqsidecar.model.sidecar_names import PROPERTY_REDELIVERY_ID
+from amqsidecar.model.sidecar_names import PROPERTY_REDELIVERY_COUNT, PROPERTY_REDELIVERY_ID
 
 
 def both(*selectors: str) -> str:
@@ -41,6 +41,11 @@ def of_redelivery_ids(redelivery_ids: Collection[str]) -> str:
             origins = (f"{key} = {quoted(address)}" for key in ORIGINS)
             found.append(f"(AMQUserID = {quoted(name)} AND ({' OR '.join(origins)}))")
     return " OR ".join(found)
+
+
+def not_of_count(count: int) -> str:
+    """Return the selector of messages that a sidecar has not redelivered this often."""
+    return f"({PROPERTY_REDELIVERY_COUNT} IS NULL OR {PROPERTY_REDELIVERY_COUNT} <> {count})"
 
 
 def _among(name: str, values: Collection[str]) -> str:

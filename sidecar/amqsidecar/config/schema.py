@@ -115,12 +115,23 @@ class Config(Section):
                 "in: set `queue`, or use another store",
             )
 
-        if self.redelivery.mode is RedeliveryMode.MANUAL or self.redelivery.manual:
+        if self.redelivery.mode is not RedeliveryMode.AUTOMATIC or self.redelivery.manual:
             yield from self._problems_of_manual()
 
     def _problems_of_manual(self) -> Iterator[KeyedProblem]:
         """Yield options that need dead letters to be taken, or looks at their queues."""
+        is_in_place = self.redelivery.mode is RedeliveryMode.IN_PLACE
         for key, is_wrong, why in (
+            (
+                "intake.backlog",
+                is_in_place and self.intake.backlog is Backlog.HOLD,
+                "is `hold`, but nothing tells a backlog from what waits in place: set `process`",
+            ),
+            (
+                "redelivery.manual",
+                is_in_place and bool(self.redelivery.manual),
+                "is set, but `in_place` leaves nothing to a person that the rules redeliver",
+            ),
             (
                 "store.url",
                 self.store.url == BROKER_HELD,
@@ -139,7 +150,7 @@ class Config(Section):
             ),
         ):
             if is_wrong:
-                yield key, f"{why}; redelivery.mode is `manual`, or redelivery.manual is set"
+                yield key, f"{why}; redelivery.mode is not `automatic`, or redelivery.manual is set"
 
     def origin(self, key: str) -> str:
         """Return where an option was set, such as `sidecar.yaml:12`; the key itself if nowhere."""

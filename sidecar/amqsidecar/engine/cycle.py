@@ -25,17 +25,18 @@ from amqsidecar.engine.cycle_events import CycleObserver, CycleStats, sent_event
 from amqsidecar.engine.cycle_size import CycleLimits, CycleSize
 from amqsidecar.engine.dispatch import Dispatch, parked
 from amqsidecar.engine.encodings import EncodingTurns, InHand
+from amqsidecar.engine.from_place import FromPlace
 from amqsidecar.engine.gates import NO_GATES, Gates
-from amqsidecar.engine.immediate import ImmediateSends
+from amqsidecar.engine.immediate import ImmediateChoice, ImmediateSends
 from amqsidecar.engine.judging.judge import Judging
 from amqsidecar.engine.loss import Losses
 from amqsidecar.engine.open_cycle import CycleEnd, OpenCycle, RunningAhead
 from amqsidecar.engine.recovery import Recovery
 from amqsidecar.engine.refusals import REFUSALS_BEFORE_PARKING, Refusals, refused_before_others
-from amqsidecar.engine.send_gate import SendGate
+from amqsidecar.engine.send_gate import GateAction, SendGate
 from amqsidecar.errors import CommitRefused, LinkLost, SendsRefused
 from amqsidecar.model.event import AnyEvent
-from amqsidecar.model.schedule import DueRow, StoreState, TakenRow
+from amqsidecar.model.schedule import DueRow, RowView, StoreState, TakenRow
 from amqsidecar.store import ENOUGH_ROOM, Store, StoreTransaction
 
 NEAR_MS = 50
@@ -68,6 +69,7 @@ class CycleEngine:
         wake_at: Callable[[int], None] | None = None,
         crash_point: CrashPoint = no_crash,
         adopts_tokens: bool = True,
+        from_place: FromPlace | None = None,
     ) -> None:
         self._link = link
         self._store = store
@@ -84,6 +86,7 @@ class CycleEngine:
         self._recovery = Recovery(link, store, clock, observe, adopts_tokens=adopts_tokens)
         gate = SendGate(link, judge.send_rules)
         self._dispatch = Dispatch(link.description, gate, self._blockages, self._losses, clock)
+        self._place = from_place or FromPlace()
         self._cycle = 0
         self._committed_at_s = 0.0
         self._uid = ""
@@ -159,6 +162,15 @@ class CycleEngine:
                 max_wait_s = min(max_wait_s, wait_ms / 1000)
         self._link.wait(max_wait_s)
         return False
+
+    def admit(self, rows: Sequence[RowView]) -> None:
+        """Admit due messages that lie in their queues; see `FromPlace.admit`."""
+        encodings, now_ms = self._link.description.encodings, self._clock.now_ms()
+        events = self._place.admit(rows, self._dispatch, self._gates, encodings, now_ms)
+        if events:
+            with self._store.transaction() as tx:
+                tx.record(events)
+            self._observe(events, None)
 
     def settle_up(self) -> None:
         """Write to the store how the last cycle ended, if that has not been done yet."""
@@ -251,7 +263,8 @@ class CycleEngine:
                 cycle.due, cycle.resends = self._dispatch.admit(tx, passing, now_ms, cycle.blocked)
                 # Why not yet: a transaction's sends are begun all at once.
                 may_send_at_once = takes and not is_full and self._may_send_at_once
-                if cycle.resends and not may_send_at_once:
+                is_begun = not (may_send_at_once or (takes and self._place.admitted))
+                if cycle.resends and is_begun:
                     self._link.ahead.begin(cycle.resends)
                 deliveries: Sequence[Delivery] = []
                 if takes and self._gather():
@@ -264,14 +277,12 @@ class CycleEngine:
                 taken_at_ms = self._clock.now_ms()
                 taken = self._decide(cycle, deliveries, taken_at_ms)
                 cycle.events.extend([sent_event(row, now_ms) for row in cycle.due])
-                if may_send_at_once:
-                    cycle.immediate, resends, taken = self._immediate.choose(
-                        taken, cycle.replaced, taken_at_ms, due, send_limit
+                if not is_begun:
+                    limit = send_limit if may_send_at_once else self._size.max_sent
+                    chosen = self._immediate.choose(
+                        taken, cycle.replaced, taken_at_ms, due, limit, may_send=may_send_at_once
                     )
-                    cycle.events.extend([sent_event(row, taken_at_ms) for row in cycle.immediate])
-                    cycle.resends += resends
-                    if cycle.resends:
-                        self._link.ahead.begin(cycle.resends)
+                    taken, deliveries = self._send_at_once(cycle, chosen, deliveries, taken_at_ms)
                 if cycle.blocked:
                     tx.record(cycle.blocked)
                 for signal in cycle.signals:
@@ -408,7 +419,7 @@ class CycleEngine:
         if not deliveries:
             return taken
         events = cycle.events
-        row_id = self._store.allocate_ids(len(deliveries))
+        row_id = cycle.first_id = self._store.allocate_ids(len(deliveries))
         judge, uid = self._judge.judge, self._uid
         is_backlog = self._backlog.is_backlog
         for delivery in deliveries:
@@ -423,6 +434,26 @@ class CycleEngine:
             row_id += 1
         return taken
 
+    def _send_at_once(
+        self, cycle: OpenCycle, chosen: ImmediateChoice, deliveries: Sequence[Delivery], now_ms: int
+    ) -> tuple[list[TakenRow], Sequence[Delivery]]:
+        """Begin all sends; return the rows to store, and the deliveries that don't stay in hand."""
+        cycle.immediate = chosen.sent
+        cycle.events.extend([sent_event(row, now_ms) for row in chosen.sent])
+        cycle.resends += chosen.resends
+        if cycle.resends:
+            self._link.ahead.begin(cycle.resends)
+        for row_id, answer in chosen.left.items():
+            known = cycle.replaced.pop(row_id)
+            if answer is not None and answer.action is GateAction.PARK:
+                self._place.park([known], str(answer))
+            elif answer is not None:
+                self._place.admitted.discard(known)
+        if chosen.left:
+            numbered = enumerate(deliveries, cycle.first_id)
+            deliveries = [one for row_id, one in numbered if row_id not in chosen.left]
+        return chosen.stored, deliveries
+
     # ------------------------------------------------------------------ how it ended
 
     def _succeed(self, cycle: OpenCycle) -> None:
@@ -430,17 +461,26 @@ class CycleEngine:
         self._unwritten_end = CycleEnd(cycle.number, is_committed=True)
         self._backlog.commit()
         self._gates.observe(cycle.events, cycle.due, self._clock.now_ms())
+        sent = self._by_number(cycle)
         if len(self._blockages) or len(self._refusals):
-            for row in cycle.due:
+            for row_id, row in sent.items():
                 self._blockages.clear(row.destination)
-                self._refusals.forget(row.id)
-        if cycle.due:
-            self._losses.forget([row.id for row in cycle.due])
-            self._losses.note_taken(row.destination for row in cycle.due)
+                self._refusals.forget(row_id)
+        if sent:
+            self._losses.forget([*sent])
+            self._losses.note_taken(row.destination for row in sent.values())
             self._immediate.note_taken(cycle.due)
             self._size.grow_sends()
+            for row_id in cycle.from_place:
+                self._place.admitted.discard(row_id)
+                self._place.refusals.forget(row_id)
         if cycle.deliveries:
             self._size.grow_takes()
+
+    @staticmethod
+    def _by_number(cycle: OpenCycle) -> dict[int, DueRow | TakenRow]:
+        """Return the rows of the schedule that a cycle sends, by their numbers there."""
+        return {**{row.id: row for row in cycle.due}, **cycle.from_place}
 
     def _fail(self, cycle: OpenCycle) -> None:
         self._unwritten_end = CycleEnd(cycle.number, is_committed=False)
@@ -452,18 +492,19 @@ class CycleEngine:
 
     def _suspect(self, cycles: Sequence[OpenCycle], lost: LinkLost, now_ms: int) -> None:
         """Remember the sends in progress when the link was lost; one may have ended it."""
-        sent = [row for cycle in cycles for row in cycle.due]
-        immediate = [row for cycle in cycles for row in cycle.immediate]
+        sent = {number: row for cycle in cycles for number, row in self._by_number(cycle).items()}
         if lost.held_up_by:
-            self._block_those_without_room([*sent, *immediate], lost.held_up_by)
+            all_sent = [row for cycle in cycles for row in cycle.sent]
+            self._block_those_without_room(all_sent, lost.held_up_by)
             return
-        if immediate:
+        if any(len(cycle.immediate) > len(cycle.from_place) for cycle in cycles):
             # Why: it may have been one of these, which are stored and sent again as others are.
             return
-        is_probe = bool(sent) and self._blockages.get(sent[0].destination) is not None
-        if self._losses.note([row.id for row in sent], is_probe=is_probe):
+        first = next(iter(sent.values()), None)
+        is_probe = first is not None and self._blockages.get(first.destination) is not None
+        if self._losses.note([*sent], is_probe=is_probe) and first is not None:
             reason = f"the connection ended when a message was sent there: {lost}"
-            self._blockages.block(sent[0].destination, now_ms, reason, ends_links=True)
+            self._blockages.block(first.destination, now_ms, reason, ends_links=True)
 
     def _block_those_without_room(
         self, sent: Sequence[DueRow | TakenRow], held_up_by: Mapping[str, str]
@@ -483,31 +524,40 @@ class CycleEngine:
         What it refused to take at once is taken once more, and stored.
         """
         events: list[AnyEvent] = []
-        sent = cycle.sent
+        sent, lying = cycle.sent, cycle.from_place
         offered = Counter(row.destination for row in sent)
         before_others = refused_before_others([row.destination for row in sent], refused.refusals)
         with self._store.transaction() as tx:
             self._write_end(tx)
             for index, words in refused.refusals.items():
-                if index >= len(cycle.due):
-                    self._dispatch.block_once(sent[index].destination, words, now_ms, events)
+                row = sent[index]
+                row_id = cycle.replaced.get(row.id, row.id)
+                if index >= len(cycle.due) and row_id not in lying:
+                    self._dispatch.block_once(row.destination, words, now_ms, events)
                     continue
-                row = cycle.due[index]
                 is_its_own = index in before_others or (
                     offered[row.destination] == 1
                     and self._blockages.get(row.destination) is None
                     and not self._blockages.are_full
                 )
-                count = self._refusals.count(row.id, is_its_own=is_its_own)
+                refusals = self._place.refusals if row_id in lying else self._refusals
+                count = refusals.count(row_id, is_its_own=is_its_own)
                 if count >= REFUSALS_BEFORE_PARKING:
-                    self._refusals.forget(row.id)
+                    if row_id in lying:
+                        self._place.park([row_id], words)
+                        continue
+                    self._refusals.forget(row_id)
                     tx.park([row.id], words)
                     events.append(parked(row, words, now_ms))
                     continue
                 until_ms = self._dispatch.block_once(row.destination, words, now_ms, events)
                 # Why: a little later than its neighbours, so that another one probes first.
-                tx.postpone([row.id], until_ms + 100 * count, words)
+                if row_id in lying:
+                    self._place.later_ms[row_id] = until_ms + 100 * count
+                else:
+                    tx.postpone([row.id], until_ms + 100 * count, words)
             tx.record(events)
+        self._place.admitted.difference_update(lying)
         self._unwritten_end = None
         self._size.send_at_most(len(sent) - len(refused.refusals))
         self._observe(events, None)
@@ -515,8 +565,16 @@ class CycleEngine:
     def _narrow(self, cycle: OpenCycle, refused: CommitRefused, now_ms: int) -> None:
         """Cut the next cycles smaller, or park the one send that is at fault."""
         deliveries, sent = cycle.deliveries, cycle.due
-        if cycle.immediate:
+        lying = [*cycle.from_place]
+        if len(cycle.immediate) > len(lying):
             # Why nothing else: without these it is another transaction.
+            return
+        if lying:
+            self._size.narrow_takes(len(deliveries))
+            self._size.send_at_most(len(cycle.sent) // 2)
+            if len(cycle.sent) == len(deliveries) == 1:
+                self._commit_nothing(f"the broker commits nothing at all: {refused}")
+                self._place.park(lying, str(refused))
             return
         if not sent:
             if len(deliveries) <= 1:

@@ -11,8 +11,8 @@ from amqsidecar.engine.loss import Losses
 from amqsidecar.engine.send_gate import GateAction, GateAnswer, SendGate
 from amqsidecar.model.destination import parse_destination
 from amqsidecar.model.event import AnyEvent, DestinationBlocked, Parked
-from amqsidecar.model.schedule import DueRow
-from amqsidecar.store import StoreTransaction
+from amqsidecar.model.schedule import DueRow, TakenRow
+from amqsidecar.store import RowDelays
 
 FOREIGN_WAIT_MS = 60_000
 """How long a row waits that was taken over another kind of link than the present one."""
@@ -56,7 +56,7 @@ class Dispatch:
 
     def choose(
         self,
-        tx: StoreTransaction,
+        tx: RowDelays,
         due: list[DueRow],
         encoding: str,
         now_ms: int,
@@ -86,7 +86,7 @@ class Dispatch:
 
     def _sort(
         self,
-        tx: StoreTransaction,
+        tx: RowDelays,
         due: Sequence[DueRow],
         now_ms: int,
         events: list[AnyEvent],
@@ -212,7 +212,7 @@ class Dispatch:
         return self._block(row.destination, reason, now_ms, events), reason
 
     def admit(
-        self, tx: StoreTransaction, rows: Sequence[DueRow], now_ms: int, events: list[AnyEvent]
+        self, tx: RowDelays, rows: Sequence[DueRow], now_ms: int, events: list[AnyEvent]
     ) -> tuple[list[DueRow], list[Resend]]:
         """Return the rows of the last `choose` that pass the gate, and what is sent for them.
 
@@ -261,7 +261,7 @@ class Dispatch:
         return blockage.until_ms
 
 
-def parked(row: DueRow, reason: str, now_ms: int) -> Parked:
+def parked(row: DueRow | TakenRow, reason: str, now_ms: int) -> Parked:
     """Return the event of a row that waits for a person from now on."""
     return Parked(
         at_ms=now_ms,

@@ -8,7 +8,7 @@ from amqsidecar.model.destination import Destination, parse_destination
 from amqsidecar.model.event import AnyEvent, DestinationBlocked, Resent, Returned
 from amqsidecar.model.schedule import DueRow, GroupPlace
 from amqsidecar.plugin import DueMessage, Gate, GroupGate, Wait
-from amqsidecar.store import StoreTransaction
+from amqsidecar.store import RowDelays
 
 FAULT_WAIT_MS = 60_000
 """How long a message waits whose gate fails or gives an answer that can't be used."""
@@ -91,7 +91,7 @@ class Gates:
         return not self._gates
 
     def choose(
-        self, tx: StoreTransaction, rows: Sequence[DueRow], now_ms: int, events: list[AnyEvent]
+        self, tx: RowDelays, rows: Sequence[DueRow], now_ms: int, events: list[AnyEvent]
     ) -> list[DueRow]:
         """Return the rows that pass; postpone the others, in one statement per time and reason.
 
@@ -157,7 +157,7 @@ class Gates:
                 for name, gate in self._group_gates.items():
                     self._call(name, gate.arrived, message, now_ms)
 
-    def _places(self, tx: StoreTransaction, rows: Sequence[DueRow]) -> Mapping[int, GroupPlace]:
+    def _places(self, tx: RowDelays, rows: Sequence[DueRow]) -> Mapping[int, GroupPlace]:
         """Return where rows stand in their groups, where a gate wants to know; asks once."""
         if not self._group_gates:
             return {}

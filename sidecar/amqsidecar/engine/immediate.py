@@ -4,20 +4,36 @@ The broker's transaction accepts the dead letter and sends the message to its or
 message is always in exactly one of the two. Only what nothing speaks against goes this way: a
 destination has to have taken a re-send from the schedule since anything went wrong. Whatever the
 broker refuses stays in the dead-letter queue, and is stored when it is taken next.
+What lies in place (`from_place.py`) goes to unproven ones, too, or is left in hand.
 """
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from amqsidecar.broker import Resend
 from amqsidecar.engine.send_gate import GateAction, GateAnswer, SendGate
 from amqsidecar.model.destination import parse_destination
-from amqsidecar.model.schedule import DueRow, RowState, TakenRow
+from amqsidecar.model.schedule import DueRow, Recall, RowState, TakenRow
 
 CYCLE_BYTES_MAX = 16 * 1024 * 1024
 """Bytes that a cycle sends at most, with all that is due; less than a store claims."""
 
 DESTINATIONS_MAX = 10_000
 """Destinations remembered; beyond it all are forgotten, and proven again."""
+
+
+class ImmediateChoice(NamedTuple):
+    """The rows that a cycle takes.
+
+    Attributes:
+        sent: in this cycle; `resends` is what is sent for them.
+        left: by number, those that stay in hand, and why; None = a later cycle sends them.
+    """
+
+    sent: list[TakenRow]
+    resends: list[Resend]
+    stored: list[TakenRow]
+    left: dict[int, GateAnswer | None]
 
 
 class ImmediateSends:
@@ -54,8 +70,10 @@ class ImmediateSends:
         now_ms: int,
         due: Sequence[DueRow],
         limit: int,
-    ) -> tuple[list[TakenRow], list[Resend], list[TakenRow]]:
-        """Return the rows to send in this cycle, what is sent for them, and those to store.
+        *,
+        may_send: bool = True,
+    ) -> ImmediateChoice:
+        """Return what is sent in this cycle, what is stored, and what is left in hand.
 
         Args:
             taken: what the cycle takes.
@@ -63,38 +81,44 @@ class ImmediateSends:
             now_ms: the time.
             due: what the cycle sends besides.
             limit: rows to send at most, with those.
+            may_send: False = only what lies in place is sent.
         """
-        sent: list[TakenRow] = []
-        resends: list[Resend] = []
-        stored: list[TakenRow] = []
-        answers: dict[str, GateAnswer | None] = {}
+        chosen = ImmediateChoice([], [], [], {})
+        sent, resends, stored, left = chosen
+        answers: dict[tuple[str, bool], GateAnswer | None] = {}
         replacing = frozenset(replacing)
         limit -= len(due)
         left_bytes = CYCLE_BYTES_MAX - sum(len(row.message) for row in due)
         for row in taken:
             is_due = row.state is RowState.WAITING and not row.is_final and row.due_at_ms <= now_ms
-            if not is_due:
+            lies = row.recall is Recall.RULES
+            if not is_due or not (lies or may_send):
                 stored.append(row)
                 continue
+            place = (row.destination, lies)
             admitted: Resend | GateAnswer | None = None
-            if len(sent) < limit and len(row.message) <= left_bytes and row.id not in replacing:
-                if row.destination not in answers:
-                    answers[row.destination] = self._answer(row.destination)
-                if (answer := answers[row.destination]) is not None:
-                    admitted = self._gate.admit(row, answer)
+            fits = len(row.message) <= left_bytes or (lies and not sent)
+            if len(sent) < limit and fits and (lies or row.id not in replacing):
+                if place not in answers:
+                    answers[place] = self._answer(*place)
+                if (answer := answers[place]) is not None:
+                    is_open = answer.action is GateAction.SEND
+                    admitted = self._gate.admit(row, answer) if is_open else answer
             if isinstance(admitted, Resend):
                 sent.append(row)
                 resends.append(admitted)
                 left_bytes -= len(row.message)
+            elif lies:
+                left[row.id] = admitted
             else:
                 # Why: what was taken later must not overtake it.
-                answers[row.destination] = None
+                answers[place] = None
                 stored.append(row)
-        return sent, resends, stored
+        return chosen
 
-    def _answer(self, name: str) -> GateAnswer | None:
+    def _answer(self, name: str, lies: bool) -> GateAnswer | None:
         """Return the gate's answer about a destination that takes messages; None = store them."""
-        if name not in self._proven:
+        if not lies and name not in self._proven:
             return None
         answer = self._gate.ask(parse_destination(name))
-        return answer if answer.action is GateAction.SEND else None
+        return answer if lies or answer.action is GateAction.SEND else None

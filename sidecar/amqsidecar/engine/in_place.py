@@ -10,12 +10,13 @@ import msgspec
 
 from amqsidecar.broker import Delivery
 from amqsidecar.engine.judging.judge import Judge, Judgement
-from amqsidecar.model.event import AnyEvent, Discarded, Exhausted, Received
+from amqsidecar.model.event import AnyEvent, Discarded, Exhausted, Received, Scheduled
 from amqsidecar.model.failure import death_group
 from amqsidecar.model.provenance import lying_id
-from amqsidecar.model.schedule import RowState, TakenRow
+from amqsidecar.model.schedule import Recall, RowState, TakenRow
 
 _WOULD: Final = "manual; when found, the rules would"
+_WILL: Final = "in place; the rules"
 
 
 class InPlaceMessage(NamedTuple):
@@ -38,7 +39,9 @@ def named(delivery: Delivery) -> Delivery:
     return msgspec.structs.replace(delivery, provenance=provenance)
 
 
-def in_place_row(judge: Judge, delivery: Delivery, row_id: int, now_ms: int) -> InPlaceMessage:
+def in_place_row(
+    judge: Judge, delivery: Delivery, row_id: int, now_ms: int, *, redelivers: bool = False
+) -> InPlaceMessage:
     """Return the row of a message that was looked at, and the events of its death.
 
     Args:
@@ -46,15 +49,18 @@ def in_place_row(judge: Judge, delivery: Delivery, row_id: int, now_ms: int) -> 
         delivery: a look at it; `lying_id` has to name it.
         row_id: the number that its row gets.
         now_ms: the time of the look.
+        redelivers: the mode is `in_place`: the rules act on it at its due time.
     """
     judgement = judge.judge(named(delivery), "", row_id, now_ms, is_backlog=False)
     received = judgement.events[0]
     assert isinstance(received, Received)  # noqa: S101 - `Judge.judge` begins with it
-    queue = received.source
+    queue, decided = received.source, judgement.row
+    is_sent = decided is not None and decided.state is RowState.WAITING and not decided.is_final
+    is_ruled = is_sent or decided is None or decided.gate is not None
     row = TakenRow(
         id=row_id,
         state=RowState.EXHAUSTED,
-        due_at_ms=now_ms,
+        due_at_ms=decided.due_at_ms if is_sent and decided is not None else now_ms,
         destination=received.origin or queue,
         is_final=True,
         source=queue,
@@ -62,7 +68,7 @@ def in_place_row(judge: Judge, delivery: Delivery, row_id: int, now_ms: int) -> 
         redelivery_count=received.redelivery_count,
         delay_ms=0,
         expiration_ms=0,
-        rule=_would(judgement),
+        rule=_would(judgement, _WILL if redelivers else _WOULD),
         cause=received.cause,
         cause_group=death_group(received),
         message_id=received.message_id,
@@ -70,7 +76,11 @@ def in_place_row(judge: Judge, delivery: Delivery, row_id: int, now_ms: int) -> 
         encoding=delivery.encoding,
         message=delivery.message,
         final_queue=queue,
+        recall=Recall.RULES if is_ruled else Recall.NONE,
     )
+    if redelivers and is_ruled:
+        events = tuple(one for one in judgement.events if isinstance(one, Received | Scheduled))
+        return InPlaceMessage(row, events, decided is None)
     event = Exhausted(
         at_ms=now_ms,
         id=row_id,
@@ -78,19 +88,19 @@ def in_place_row(judge: Judge, delivery: Delivery, row_id: int, now_ms: int) -> 
         destination=queue,
         rule=row.rule,
     )
-    return InPlaceMessage(row, (received, event), judgement.row is None)
+    return InPlaceMessage(row, (received, event), decided is None)
 
 
-def _would(judgement: Judgement) -> str:
-    """Return the decision that the rules would make, in words."""
+def _would(judgement: Judgement, would: str) -> str:
+    """Return the decision of the rules, in words."""
     row = judgement.row
     if row is None:
         rules = [one.rule for one in judgement.events if isinstance(one, Discarded)]
-        return f"{_WOULD} discard it: {', '.join(rules)}"
+        return f"{would} discard it: {', '.join(rules)}"
     match row.state:
         case RowState.PARKED:
-            return f"{_WOULD} park it: {row.rule}"
+            return f"{would} park it: {row.rule}"
         case RowState.WAITING if not row.is_final:
-            return f"{_WOULD} redeliver it after {row.delay_ms} ms: {row.rule}"
+            return f"{would} redeliver it after {row.delay_ms} ms: {row.rule}"
         case _:
-            return f"{_WOULD} redeliver it no more: {row.rule}"
+            return f"{would} redeliver it no more: {row.rule}"

@@ -14,6 +14,7 @@ from amqsidecar.model.provenance import is_of_listener
 from amqsidecar.policy.destination_map import DestinationMap, have_overlap
 
 PATTERNS_OPTION: Final = "redelivery.manual"
+_NO_PLACE: Final = "redelivery.mode: in_place needs an Artemis over artemis://, core:// or amqp://"
 ALL: Final = ">"
 """The pattern of every dead letter: `redelivery.mode: manual`."""
 
@@ -40,6 +41,7 @@ class Manual:
         *,
         names: DeadLetterNames | None = None,
         known: Sequence[IntakeQueue] = (),
+        redelivers: bool = False,
     ) -> None:
         """Make it.
 
@@ -48,7 +50,9 @@ class Manual:
                 `ALL` among them every dead letter is left.
             names: of Classic's dead-letter queues; None = they name no origins.
             known: the dead-letter queues that options and rules of Classic name.
+            redelivers: the rules redeliver what is left, from where it lies.
         """
+        self.redelivers = redelivers
         found = tuple(dict.fromkeys(queue(parse_pattern(one).name) for one in patterns))
         self.is_all = queue(ALL) in found
         self._names = names or DeadLetterNames(None)
@@ -59,7 +63,9 @@ class Manual:
 
     def __eq__(self, other: object) -> bool:
         """Return whether both leave the same."""
-        return isinstance(other, Manual) and {*self.patterns} == {*other.patterns}
+        return isinstance(other, Manual) and (
+            self.redelivers is other.redelivers and {*self.patterns} == {*other.patterns}
+        )
 
     def __hash__(self) -> int:
         """Return a number that equals that of an equal value."""
@@ -75,7 +81,9 @@ class Manual:
 
     def joined(self, patterns: Iterable[str]) -> "Manual":
         """Return a value that leaves these patterns, too."""
-        return Manual((*self.patterns, *patterns), names=self._names, known=self._known)
+        joined = Manual((*self.patterns, *patterns), names=self._names, known=self._known)
+        joined.redelivers = self.redelivers
+        return joined
 
     @property
     def is_any(self) -> bool:
@@ -102,6 +110,12 @@ class Manual:
 
     def problem(self, link: LookSession) -> str:
         """Return why a link can't leave what is left, and what can; "" = it can."""
+        if self.redelivers and (
+            link.features.choosing is None
+            or link.description.kind is BrokerKind.CLASSIC
+            or link.description.encodings[0].startswith("stomp")
+        ):
+            return _NO_PLACE
         if self.is_all or link.features.selects_origins:
             return ""
         for pattern in self._patterns:

@@ -7,7 +7,7 @@ import msgspec
 
 from amqsidecar.broker import Delivery, Resend
 from amqsidecar.model.event import AnyEvent
-from amqsidecar.model.schedule import DueRow, TakenRow
+from amqsidecar.model.schedule import DueRow, Recall, TakenRow
 from amqsidecar.model.signal import Signal
 from amqsidecar.store import StoreTransaction
 
@@ -43,6 +43,7 @@ class OpenCycle:
         due: rows that it sends.
         immediate: what it takes and sends without a row (`immediate.py`).
         resends: those of `sent`, in the same order.
+        first_id: number of the row of the first delivery.
         replaced: rows that go when what it takes counts, by the rows that take their places.
         signals: events outside that it takes reports of; stored also without it.
         events: recorded only with the cycle; `blocked` happens also without it.
@@ -58,6 +59,7 @@ class OpenCycle:
         self.due: list[DueRow] = []
         self.immediate: list[TakenRow] = []
         self.replaced: dict[int, int] = {}
+        self.first_id = 0
         self.resends: list[Resend] = []
         self.signals: list[Signal] = []
         self.events: list[AnyEvent] = []
@@ -67,6 +69,12 @@ class OpenCycle:
     def does_something(self) -> bool:
         """Whether there is anything to commit."""
         return bool(self.deliveries or self.due)
+
+    @property
+    def from_place(self) -> dict[int, TakenRow]:
+        """What it sends from where it lies, by the numbers of the rows that go with it."""
+        lies = (row for row in self.immediate if row.recall is Recall.RULES)
+        return {self.replaced[row.id]: row for row in lies}
 
     @property
     def sent(self) -> list[DueRow | TakenRow]:

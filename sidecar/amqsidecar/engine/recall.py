@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import msgspec
 
 from amqsidecar.broker import Delivery
+from amqsidecar.engine.from_place import FromPlace
 from amqsidecar.engine.in_place import named
 from amqsidecar.engine.judging.judge import Judgement, Judging
 from amqsidecar.engine.judging.send_rules import LONGEST_NAME, SendRules
@@ -40,12 +41,14 @@ class FinalQueues:
 
     Attributes:
         arrivals: how many messages came out of them.
+        place: what is sent from where it lies.
         died_again: redelivery ids of rows by queue and message id, whose messages may have died
             once more in that queue: each such death gives another number, and destroys the origin.
     """
 
     def __init__(self) -> None:
         self.arrivals = 0
+        self.place = FromPlace()
         self.died_again: dict[tuple[str, str], str] = {}
         self._names: frozenset[str] = frozenset()
 
@@ -124,7 +127,26 @@ class RecallJudge:
         ids.update(filter(None, map(self._id_before, deliveries)))
         for row in self._store.lying(ids) if ids else ():
             self._known.setdefault((row.redelivery_id, row.goes_to), []).append(row)
-        return deliveries
+        if not self._manual.redelivers:
+            return deliveries
+        ready = [one for one in deliveries if not self._stays(one)]
+        self._finals.place.gives_back |= len(ready) < len(deliveries)
+        return ready
+
+    def _stays(self, delivery: Delivery) -> bool:
+        """Return whether a message goes back where it lay; a stranger died there once more."""
+        source = delivery.source
+        if str(source) in self._finals.place.whole or not (
+            self._finals.covers(source) and self.send_rules.is_intake(source)
+        ):
+            return False
+        known = self._known.get((lying_id(delivery.provenance), str(source)))
+        if not known:
+            return not self._id_before(delivery)
+        return known[0].recall not in WANTED and not self._is_admitted(known[0])
+
+    def _is_admitted(self, row: RowView) -> bool:
+        return row.recall is Recall.RULES and row.id in self._finals.place.admitted
 
     def _id_before(self, delivery: Delivery) -> str:
         """Return the id of a row whose message died once more where it lies; "" = none."""
@@ -151,6 +173,9 @@ class RecallJudge:
         rows = self._known.get((redelivery_id, source))
         if is_final and not rows:
             rows = self._known.get((self._id_before(delivery), source))
+        if is_final and rows and self._is_admitted(rows[0]):
+            self._finals.arrivals += 1
+            return self._by_rules(delivery, uid, row_id, rows.pop(0), now_ms)
         if not is_final and not (rows and rows[0].recall in WANTED):
             known = rows.pop(0) if rows else None
             if known is not None:
@@ -164,6 +189,18 @@ class RecallJudge:
         known = rows.pop(0)
         row, events = self._chosen(delivery, row_id, known, now_ms)
         return self._in_order(Judgement(row, events, known.id), now_ms)
+
+    def _by_rules(
+        self, delivery: Delivery, uid: str, row_id: int, known: RowView, now_ms: int
+    ) -> Judgement:
+        """Return the rules' judgement on a message that waited where it lies: due now."""
+        found = self._judge.judge(named(delivery), uid, row_id, now_ms, is_backlog=False)
+        row = found.row
+        if row is not None and row.state is RowState.WAITING and not row.is_final:
+            # Why no events: they are in the history since it was found.
+            row = msgspec.structs.replace(row, due_at_ms=now_ms, recall=Recall.RULES)
+            found = Judgement(row, ())
+        return _in_place_of(known, found)
 
     def _in_order(self, judgement: Judgement, now_ms: int) -> Judgement:
         """Return a due time that keeps the place in the queue of a message that goes back."""

@@ -126,7 +126,7 @@ def cancel(now_ms: int, actor: str, suffix: str) -> RowChange:
     """
 
     def change(row: RowView) -> Change | None:
-        if row.is_final and row.recall not in WANTED:
+        if row.is_final and row.recall not in (*WANTED, Recall.RULES):
             return None
         queue = row.final_queue or str(final_queue(parse_destination(row.source), suffix))
         event = Cancelled(**_about(row, now_ms, queue), actor=actor)
@@ -308,6 +308,8 @@ def waits_until(name: str, until_ms: int, rule: str) -> str:
 def hold(now_ms: int, actor: str, wait: WaitFor | None = None) -> RowChange:
     """Keep waiting rows until a person releases them, or an event outside is reported.
 
+    What lies in place stays there until a person acts on it again.
+
     Args:
         now_ms: the time.
         actor: the person or program that acts.
@@ -316,6 +318,9 @@ def hold(now_ms: int, actor: str, wait: WaitFor | None = None) -> RowChange:
     reason = f"held by {actor}"
 
     def change(row: RowView) -> Change | None:
+        if row.recall is Recall.RULES and row.is_in_final_queue:
+            event = Held(**_about(row, now_ms), reason=reason, actor=actor)
+            return _recalled(row, event, Recall.NONE, reason=reason)
         if row.state is not RowState.WAITING:
             return None
         if wait is not None:

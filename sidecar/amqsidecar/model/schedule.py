@@ -42,6 +42,8 @@ class Recall(StrEnum):
     """It lies in the queue by a person's word, or was put back: `keep` leaves it there, too."""
     EXPORT = "export"
     """It is parked or kept in the schedule; written to the journal's folder, it is discarded."""
+    RULES = "rules"
+    """It lies in the queue; once it is due, the rules redeliver or discard it from there."""
 
     __hash__ = str.__hash__  # Why: see `RowState`.
 

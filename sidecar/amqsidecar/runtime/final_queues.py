@@ -111,6 +111,10 @@ class FinalQueueWatch:
             if isinstance(event, Held) and event.reason == row_changes.TAKEN_BACK:
                 self._looks.pop(event.destination, None)
 
+    def forget_looks(self) -> None:
+        """Forget all looks: something may have left one of the queues."""
+        self._looks.clear()
+
     def needs_look_soon(self, queue: str) -> bool:
         """Return whether the next look may prove a suspicion of the latest look."""
         look = self._looks.get(queue)
@@ -173,7 +177,7 @@ def forget_gone(schedule: Schedule, queue: str, ids: tuple[int, ...], now_ms: in
 
 def is_recalling(schedule: Schedule) -> bool:
     """Return whether the sidecar takes messages out of final queues, or puts them back."""
-    left = (Recall.NONE, Recall.LEAVE)
+    left = (Recall.NONE, Recall.LEAVE, Recall.RULES)
     return any(schedule.count_recalled(one) for one in Recall if one not in left)
 
 

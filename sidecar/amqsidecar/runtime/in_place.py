@@ -290,7 +290,7 @@ class InPlaceIndex:
         by_place: dict[tuple[str, str], Delivery] = {
             (found, str(one.source)): one for one in page if (found := lying_id(one.provenance))
         }
-        store, moves = self._store, self._moves
+        store, moves, redelivers = self._store, self._moves, self._manual.redelivers
         added: list[InPlaceMessage] = []
         with store.adding_lying() as add:
             ids = {
@@ -308,11 +308,12 @@ class InPlaceIndex:
                 one
                 for one in (wanted if is_current and not is_recalling(store) else ())
                 if not moves.has_moved(lying_id(one.provenance), moves.look)
+                and not (redelivers and is_in_flight(store, lying_id(one.provenance)))
             ]
             if new:
                 row_id, now_ms = store.allocate_ids(len(new)), self._clock.now_ms()
                 added = [
-                    in_place_row(judge, one, row_id + at, now_ms)
+                    in_place_row(judge, one, row_id + at, now_ms, redelivers=redelivers)
                     for at, one in enumerate(judge.prepare(new))
                 ]
                 add([one.row for one in added], [event for one in added for event in one.events])
@@ -329,7 +330,9 @@ class InPlaceIndex:
         )
         for name, count in Counter(str(one.source) for one in new).items():
             log.info("found_in_place", queue=name, count=count)
-        return len(new) == len(wanted)
+        # Why moved: its row is of the death before, and goes with the cycle that sent it.
+        is_moving = any(moves.has_moved(name, moves.look) for name, _ in by_place)
+        return len(new) == len(wanted) and not is_moving
 
     def _hidden(
         self, place: Destination, shown: int, depth: int | None, *, is_artemis: bool
@@ -356,6 +359,12 @@ class InPlaceIndex:
         if f"{event} {queue}" not in self._said:
             self._said.add(f"{event} {queue}")
             log.warning(event, queue=queue, meaning=meaning)
+
+
+def is_in_flight(store: Schedule, redelivery_id: str) -> bool:
+    """Return whether a cycle sends a message that may still be seen in its queue."""
+    rows = store.list_rows(RowFilter(redelivery_id=redelivery_id), ADDED_AT_ONCE)
+    return any(row.in_flight for row in rows)
 
 
 def _page(found: Iterator[Delivery]) -> list[Delivery]:

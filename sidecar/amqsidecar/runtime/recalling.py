@@ -8,7 +8,7 @@ until nothing is read and no operation runs, because the next step of one may be
 All of it stands in the schedule, so a process that dies goes on where it was.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -50,6 +50,8 @@ _UNTOLD: Final = (
     "chosen messages of {} are not handed over: another consumer has them in hand, or they are "
     "gone; only the broker can tell ({}), and give-up ends the wait"
 )
+_NOT_HANDED_OVER_MS: Final = 60_000
+_REST_SHARE: Final = 10
 _RESTING_S: Final = 1.0
 _BUSY_S: Final = 0.2
 
@@ -68,6 +70,7 @@ class Recalling:
         *,
         final_suffix: str,
         keeps_exhausted: bool,
+        admit: Callable[[Sequence[RowView]], None] | None = None,
     ) -> None:
         """Make it.
 
@@ -78,7 +81,12 @@ class Recalling:
             clock: measures how long nothing came.
             final_suffix: ends the names of the queues that `keeps_exhausted` empties.
             keeps_exhausted: everything is taken back except messages that a person gave up.
+            admit: admits what the rules redeliver from where it lies; None = they don't.
         """
+        self._place, self._admit = finals.place, admit
+        self._place.admitted.clear()
+        self._place.gives_back = False
+        self._ask_at_s = 0.0
         self._store = store
         self._link = link
         self._finals = finals
@@ -100,6 +108,9 @@ class Recalling:
                 self._reading[name] = IntakeQueue(parse_destination(name), is_final=True)
                 self._quiet_since_s = self._clock.monotonic_s()
         self._finals.replace([one.destination for one in self._reading.values()])
+        self._place.whole = frozenset(
+            name for name, one in self._reading.items() if not one.redelivery_ids
+        )
         return list(self._reading.values())
 
     def tend(self) -> bool:
@@ -122,10 +133,51 @@ class Recalling:
             for row in self._store.recalled(recall, CHOSEN_AT_ONCE)
             if row.is_in_final_queue
         ]
+        if self._admit is not None:
+            queues = {row.goes_to for row in rows}
+            rows += [row for row in self._due_in_place() if row.goes_to not in queues]
         is_changed = self._read(wanted_by_queue(rows))
         is_busy = bool(self._reading) or self._settle_taken()
         self._look_at_s = self._clock.monotonic_s() + (_BUSY_S if is_busy else _RESTING_S)
         return is_changed
+
+    def _due_in_place(self) -> list[RowView]:
+        """Return admitted rows of messages that the rules redeliver from where they lie."""
+        place, store, now_ms = self._place, self._store, self._clock.now_ms()
+        for row_id, reason in [*place.refused.items()]:
+            # Why again and again: what the last cycle has in flight stays as it is.
+            if store.change(RowFilter(ids=(row_id,)), row_changes.hold(now_ms, f"rule: {reason}")):
+                del place.refused[row_id]
+        admitted = self._admitted()
+        began_s = self._clock.monotonic_s()
+        if self._admit is None or began_s < self._ask_at_s or 2 * len(admitted) > CHOSEN_AT_ONCE:
+            return admitted
+        kept_ms = now_ms - _NOT_HANDED_OVER_MS
+        later = place.later_ms = {one: ms for one, ms in place.later_ms.items() if ms > kept_ms}
+        due = [
+            row
+            for row in store.recalled_by_due(Recall.RULES, 2 * CHOSEN_AT_ONCE + len(later))
+            if row.due_at_ms <= now_ms
+            and later.get(row.id, 0) <= now_ms
+            and row.id not in place.admitted
+            and row.id not in place.refused
+        ]
+        if due:
+            due.sort(key=lambda row: later.get(row.id, row.due_at_ms))
+            self._admit(due[: CHOSEN_AT_ONCE - len(admitted)])
+            admitted = self._admitted()
+        # Why a share: of many rows the database sorts all.
+        took_s = self._clock.monotonic_s() - began_s
+        self._ask_at_s = began_s + max(_BUSY_S, took_s * _REST_SHARE)
+        return admitted
+
+    def _admitted(self) -> list[RowView]:
+        """Return the rows of the admitted messages, and forget those that are gone."""
+        numbers = self._place.admitted
+        found = self._store.list_rows(RowFilter(ids=tuple(numbers)), CHOSEN_AT_ONCE)
+        rows = [row for row in found if row.recall is Recall.RULES] if numbers else []
+        numbers.intersection_update(row.id for row in rows)
+        return [row for row in rows if not row.in_flight]
 
     def _kept(self) -> list[str]:
         """Return the final queues of this sidecar whose messages belong into the schedule."""
@@ -168,8 +220,13 @@ class Recalling:
     def _queue_to_read(self, queue: Destination, rows: Sequence[RowView]) -> IntakeQueue:
         if self._link.features.choosing is None:
             return IntakeQueue(queue, is_final=True)
-        ids = dict.fromkeys(row.redelivery_id for row in rows)
-        return IntakeQueue(queue, is_final=True, redelivery_ids=tuple(ids)[:CHOSEN_AT_ONCE])
+        count = 0
+        if rows[0].recall is Recall.RULES:
+            # Why: what dies once more meanwhile waits for its own time.
+            count = rows[0].redelivery_count + 1
+            rows = [row for row in rows if row.redelivery_count == count - 1]
+        ids = tuple(dict.fromkeys(row.redelivery_id for row in rows))[:CHOSEN_AT_ONCE]
+        return IntakeQueue(queue, is_final=True, redelivery_ids=ids, except_count=count)
 
     def _miss(self, reading: IntakeQueue, rows: Sequence[RowView]) -> None:
         """Forget rows whose messages are not in their queue, after two looks at it."""
@@ -177,6 +234,11 @@ class Recalling:
         holds, remark = self._holds(reading, is_second=is_second)
         self._waits_for = None if holds is False else reading
         self._quiet_since_s = self._clock.monotonic_s()
+        if holds is not False and rows[0].recall is Recall.RULES:
+            until_ms = self._clock.now_ms() + _NOT_HANDED_OVER_MS
+            self._place.postpone([row.id for row in rows], until_ms)
+            log.info("not_handed_over", meaning=remark, count=len(rows))
+            return
         if holds is None:
             self._reading[str(queue)] = IntakeQueue(queue, is_final=True)
             log.warning("final_queue_read_whole", queue=str(queue), meaning=remark)
@@ -262,7 +324,7 @@ class Recalling:
             return bool(dropped)
         if not self._is_operating():
             now_ms = self._clock.now_ms()
-            rows = self._store.returned(CHANGED_AT_ONCE)
+            rows = self._store.recalled_by_due(Recall.RETURN, CHANGED_AT_ONCE)
             due_at_ms = {row.id: self._order.due_at_ms(row.id, now_ms) for row in rows}
             act = row_changes.give_back(now_ms, due_at_ms)
             self._store.change(RowFilter(ids=tuple(due_at_ms)), act)

@@ -112,6 +112,7 @@ def _known(store: Store, state: StoreState) -> frozenset[str]:
     return frozenset((state.instance, *(one.instance for one in shared)))
 
 
+GIVES_BACK = "messages in hand that can't be sent now go back to their dead-letter queues"
 TOKEN_WAIT_S = 2.0
 """How long one attempt to get the token takes."""
 
@@ -165,7 +166,8 @@ class StoredMode:
         self.notes = notes
         self._reports = reports
         self.own_queues = [one for one in (notes, reports) if one is not None]
-        self._mode = mode
+        self.mode = mode
+        self.renew: Callable[[str], None] = lambda _reason: None
         self.death_groups = death_groups
         self.schedule = schedule
         self.settings = settings
@@ -220,7 +222,7 @@ class StoredMode:
         wake_at: Callable[[int], None],
     ) -> Work | None:
         """Wait until the instance is ours; see `OpenedLink`."""
-        self._mode.begin(link)
+        self.mode.begin(link)
         self.tokens.check_start(link, self.schedule, state)
         names, backlog = IntakeNames(link.description.kind), self._make_backlog(link)
         judge = self.make_judge(link, names)
@@ -260,8 +262,8 @@ class StoredMode:
             paired,
             store,
             self.finals,
-            None if self._mode.has_left else lying,
-            self._mode.now,
+            None if self.mode.has_left else lying,
+            self.mode.now,
             keeps_exhausted=keeps,
             holds_backlog=self.settings.holds_backlog,
         )
@@ -282,6 +284,7 @@ class StoredMode:
             gates=gates,
             wake_at=wake_at,
             crash_point=self.parts.crash_point,
+            from_place=self.finals.place,
             adopts_tokens=self.settings.accepts_orphans,
         )
 
@@ -326,6 +329,7 @@ class _StoredWork:
             mode.parts.clock,
             final_suffix=exhausting.final_suffix,
             keeps_exhausted=exhausting.keeps_exhausted,
+            admit=engine.admit if mode.mode.now.redelivers else None,
         )
         self._late_notes: tuple[LateCauseNotes, ...] = ()
         if mode.notes is not None:
@@ -356,6 +360,8 @@ class _StoredWork:
         mode.health.foreign_tokens(mode.tokens.look(self._link, mode.schedule, self._state))
 
     def tend(self) -> bool:
+        if self._mode.finals.place.gives_back:
+            self._mode.renew(GIVES_BACK)
         self._mode.report_room()
         self._mode.schedule.keep()
         for one in self._late_notes:

@@ -321,6 +321,8 @@ class Watching:
                 # Why removed before: the order is that of the latest re-sends.
                 self._resent_at_ms.pop(event.destination, None)
                 self._resent_at_ms[event.destination] = event.at_ms
+                if self._in_place is not None and self._in_place.is_wanted:
+                    self._finals.forget_looks()
         self._resends.follow(events)
         self._finals.follow(events)
 

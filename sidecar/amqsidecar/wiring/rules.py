@@ -132,11 +132,12 @@ def manual_of(config: Config, rules: object) -> Manual:
     """Return the dead letters that options leave to a person, under these rules of the broker."""
     classic = rules if isinstance(rules, ClassicRules) else None
     found, _ = dead_letter_queues_of(classic or ClassicRules())
-    is_all = config.redelivery.mode is RedeliveryMode.MANUAL
+    mode = config.redelivery.mode
     return Manual(
-        (ALL,) if is_all else config.redelivery.manual,
+        config.redelivery.manual if mode is RedeliveryMode.AUTOMATIC else (ALL,),
         names=DeadLetterNames(classic, config.intake.origin),
         known=named_queues(config.intake.queues) or found,
+        redelivers=mode is RedeliveryMode.IN_PLACE,
     )
 
 

@@ -168,6 +168,7 @@ def run_stored(
         )
         named = named_queues(config.intake.queues)
         service = parts.make_service(mode.open, named, parts.rules.intake, clock.look)
+        mode.renew = service.renew
         beside = _beside(parts, mode, service, state.instance, journaling)
         parts.run(service, parts.open_schedule, beside)
     finally:

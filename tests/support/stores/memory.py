@@ -457,8 +457,8 @@ class MemoryStore:
         found = [row for row in rows if row.recall is recall and row.state in states]
         return [row for row in found if not row.in_flight][:limit]
 
-    def returned(self, limit: int) -> list[RowView]:
-        rows = self.recalled(Recall.RETURN, len(self._contents.rows))
+    def recalled_by_due(self, recall: Recall, limit: int) -> list[RowView]:
+        rows = self.recalled(recall, len(self._contents.rows))
         return sorted(rows, key=lambda row: (row.due_at_ms, row.id))[:limit]
 
     def count_recalled(self, recall: Recall) -> dict[str, int]:

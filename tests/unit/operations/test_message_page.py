@@ -211,9 +211,9 @@ def test_an_edit_keeps_what_would_go_back_to_its_final_queue(store: SqliteStore)
     wrong = MessageEdit(remove_properties=("nothing",))
     with pytest.raises(EditRefused):
         edit_and_retry(store, row_id, wrong, edit_message, now_ms=NOW_MS, actor="a")
-    assert [row.id for row in store.returned(9)] == [row_id]
+    assert [row.id for row in store.recalled_by_due(Recall.RETURN, 9)] == [row_id]
     edit_and_retry(store, row_id, EDIT, edit_message, now_ms=NOW_MS, actor="a")
-    assert store.returned(9) == []
+    assert store.recalled_by_due(Recall.RETURN, 9) == []
     [row] = store.list_rows(RowFilter(ids=(row_id,)), 1)
     assert (row.state, row.recall) == (RowState.EXHAUSTED, Recall.NONE)
 

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from amqsidecar.broker import IntakeQueue
-from amqsidecar.brokers.selectors import of_redelivery_ids
+from amqsidecar.brokers.selectors import both, not_of_count, of_redelivery_ids
 from amqsidecar.errors import (
     BrokerRefused,
     DiscoveryRefused,
@@ -523,4 +523,6 @@ def selected(queue: IntakeQueue) -> IntakeQueue:
     """Return a queue with the selector that its redelivery ids need."""
     if not queue.redelivery_ids:
         return queue
-    return msgspec.structs.replace(queue, selector=of_redelivery_ids(queue.redelivery_ids))
+    count = not_of_count(queue.except_count) if queue.except_count else ""
+    selector = both(of_redelivery_ids(queue.redelivery_ids), count)
+    return msgspec.structs.replace(queue, selector=selector)

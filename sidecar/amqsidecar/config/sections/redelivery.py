@@ -95,6 +95,7 @@ class RedeliveryMode(StrEnum):
 
     AUTOMATIC = "automatic"
     MANUAL = "manual"
+    IN_PLACE = "in_place"
 
 
 class RedeliveryOptions(Section):
@@ -104,8 +105,9 @@ class RedeliveryOptions(Section):
         RedeliveryMode.AUTOMATIC,
         "`automatic` = dead letters are taken and redelivered by the rules. `manual` = they stay "
         "in their queues as exhausted messages, with the decision that the rules would make; "
-        "only a person takes them, by a retry, a redirect or a discard (`observe.md`). A change of "
-        "this or `manual` in the file acts within seconds.",
+        "only a person takes them, by a retry, a redirect or a discard. `in_place` = they stay "
+        "there until the rules redeliver or discard them, each in one transaction (Artemis; "
+        "`observe.md`). A change of this or `manual` in the file acts within seconds.",
     )
     manual: ManualPatterns = option(
         (),

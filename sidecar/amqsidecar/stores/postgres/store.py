@@ -376,8 +376,8 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox, Postgre
         rows = self._database.rows("recalled_by_number", recall=number, limit=limit)
         return [view_row(self._database, row) for row in rows]
 
-    def returned(self, limit: int) -> list[RowView]:
-        number = RECALL_NUMBERS[Recall.RETURN]
+    def recalled_by_due(self, recall: Recall, limit: int) -> list[RowView]:
+        number = RECALL_NUMBERS[recall]
         rows = self._database.rows("recalled_by_due", recall=number, limit=limit)
         return [view_row(self._database, row) for row in rows]
 

@@ -357,8 +357,8 @@ class SqliteStore(SqliteLedger, SqliteOutbox):
     def recalled(self, recall: Recall, limit: int) -> list[RowView]:
         return self._recalled("recalled_by_number", recall, limit)
 
-    def returned(self, limit: int) -> list[RowView]:
-        return self._recalled("recalled_by_due", Recall.RETURN, limit)
+    def recalled_by_due(self, recall: Recall, limit: int) -> list[RowView]:
+        return self._recalled("recalled_by_due", recall, limit)
 
     def _recalled(self, query: str, recall: Recall, limit: int) -> list[RowView]:
         database = self._database
