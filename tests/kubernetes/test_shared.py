@@ -7,13 +7,22 @@ import pytest
 from psycopg import sql
 
 from kubernetes import broker_pods
-from kubernetes.broker_pods import CORE, KINDS
-from kubernetes.disruptions import delete_by_force, drain_the_node, kill_container, scale
+from kubernetes.broker_pods import ARTEMIS, CORE, KINDS
+from kubernetes.disruptions import (
+    CLAIM,
+    STATEFUL_SET,
+    delete_by_force,
+    drain_the_node,
+    kill_container,
+    scale,
+)
 from kubernetes.load import Account, Load
 from kubernetes.namespace import NAME, Namespace
-from kubernetes.values import shared
+from kubernetes.values import DELAY, SLOW, SLOW_DELAY_MS, shared, with_a_slow_queue
 from support.deployment.cluster import ADDRESS, PODS, KubectlError
+from support.jms.peer import ALL_TYPES
 from support.stores.postgres_server import ACCESS, PostgresServer
+from support.waiting import eventually
 
 REPLICAS = 3
 SECRET = "database-login"
@@ -113,6 +122,37 @@ def test_scaling_a_lost_database_and_a_drain_lose_nothing(
         standby.promote()
         load.go_on()
         drain_the_node(namespace)
+        namespace.ready_pods(REPLICAS)
+        load.go_on()
+        account(load.settle(namespace))
+
+
+def test_the_schedule_of_a_claim_moves_into_the_database(
+    database: PostgresServer, namespace: Namespace, account: Account
+) -> None:
+    """By the guide's two commands; messages that wait in the file keep their time."""
+    peer = broker_pods.start(namespace, ARTEMIS)
+    namespace.secret(SECRET, password=PASSWORD)
+    before = with_a_slow_queue()
+    namespace.install(before)
+    with Load(peer, ARTEMIS) as load:
+        load.send_hopeless()
+        load.go_on()
+        peer.produce(SLOW)
+        peer.fail(SLOW, messages=len(ALL_TYPES))
+        waits = f'amqsidecar_waiting{{destination="queue://{SLOW}",state="waiting"}}'
+        eventually(
+            lambda: namespace.metric(namespace.pod(), waits) == len(ALL_TYPES),
+            what="the slow ones wait in the file",
+        )
+        scale(namespace, STATEFUL_SET, 0)
+        load.send_backlog(BACKLOG, until=BACKLOG // 2)
+        after = shared(ARTEMIS, store_url(database), SECRET, REPLICAS)
+        config = after["config"] | {"policy": before["config"]["policy"]}
+        store = after["store"] | {"moveFrom": CLAIM}
+        namespace.install(after | {"config": config, "store": store})
+        slow = peer.consume(SLOW, len(ALL_TYPES), wait_ms=SLOW_DELAY_MS)
+        assert [one.value(DELAY) for one in slow] == [SLOW_DELAY_MS] * len(ALL_TYPES)
         namespace.ready_pods(REPLICAS)
         load.go_on()
         account(load.settle(namespace))
