@@ -87,7 +87,7 @@ def reset(link: TakeSession) -> None:
         sockets = [link._connection._socket]
     else:
         assert isinstance(link, StompArtemisTake)
-        sockets = [link._management._connection._socket]
+        sockets = [link._management._connection._transport.socket]
     for one in sockets:
         assert one is not None
         one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

@@ -93,7 +93,7 @@ class StompArtemisHarness(ArtemisHarness):
             link._management._connection,
         ):
             assert connection is not None
-            connection._socket.shutdown(socket.SHUT_RDWR)
+            connection._transport.socket.shutdown(socket.SHUT_RDWR)
         self._dropped.append(link)
 
     def frees(self) -> bool:

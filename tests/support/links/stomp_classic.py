@@ -47,7 +47,7 @@ class StompClassicHarness(ClassicHarness):
 
     def drop(self, link: LookSession) -> None:
         assert isinstance(link, StompClassicTake)
-        link._connection._socket.shutdown(2)
+        link._connection._transport.socket.shutdown(2)
 
 
 def _number(value: object) -> object:

@@ -67,7 +67,7 @@ def go_on(connection: StompConnection | OpenWireConnection, take: Callable[[], o
 
 
 def in_stomp(connection: StompConnection) -> list[Payload]:
-    return [frame.payload for frame in connection.messages]
+    return [frame.payload for frame in (*connection._arrived, *connection.messages)]
 
 
 def assert_bounded(kept: Sequence[Payload], body: bytes) -> None:

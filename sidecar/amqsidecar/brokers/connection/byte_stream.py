@@ -26,7 +26,6 @@ ANSWER_TIMEOUT_S: Final = 60.0
 """Maximum wait for an answer, or until the broker reads."""
 _READ_BYTES: Final = 1 << 18
 _READS_MAX: Final = 64
-_LAST_WORDS_S: Final = 1.0
 
 
 class Waker:
@@ -268,9 +267,6 @@ class ByteStream:
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             return 0
         except OSError as cause:
-            # Why read first: the broker's last words may say why it ended the connection.
-            self._selector.select(_LAST_WORDS_S)
-            self._read()
             raise self.lost("writing", cause) from cause
         self._written_at_s = self.clock.monotonic_s()
         return sent

@@ -1,5 +1,7 @@
 """Bounds the messages that a broker hands over before we take them, asked for or not."""
 
+import threading
+
 from amqsidecar.brokers.connection.message_sizes import AHEAD_AT_FIRST
 from amqsidecar.errors import RemoteProtocolError
 from amqsidecar.formats.payload import Footprint
@@ -12,7 +14,7 @@ _BYTES_OF_ONE = 2 * 4 * 1024
 
 
 class WaitingMessages:
-    """The memory of messages that wait over one connection.
+    """The memory of messages that wait over one connection; two threads may use it.
 
     An honest broker stays below the bounds, since it hands over no more than it is asked for. One
     exception: a burst of large messages behind many small ones. The link that is opened again asks
@@ -20,6 +22,7 @@ class WaitingMessages:
     """
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
         self._memory = _Waiting("in memory")
         self._spooled = _Waiting("in files")
         self._consumers = 0
@@ -35,19 +38,22 @@ class WaitingMessages:
         Raises:
             RemoteProtocolError: more wait than the broker was asked for.
         """
-        large = AHEAD_AT_FIRST + self._consumers
-        self._memory.arrive(taken.memory_bytes, large, self._prefetch * _BYTES_OF_ONE)
-        self._spooled.arrive(taken.spooled_bytes, large, 0)
+        with self._lock:
+            large = AHEAD_AT_FIRST + self._consumers
+            self._memory.arrive(taken.memory_bytes, large, self._prefetch * _BYTES_OF_ONE)
+            self._spooled.arrive(taken.spooled_bytes, large, 0)
 
     def keep(self, taken: Footprint) -> None:
         """Record that a message has moved to another place of waiting."""
-        self._memory.size += taken.memory_bytes
-        self._spooled.size += taken.spooled_bytes
+        with self._lock:
+            self._memory.size += taken.memory_bytes
+            self._spooled.size += taken.spooled_bytes
 
     def take(self, taken: Footprint) -> None:
         """Note that a message waits no longer."""
-        self._memory.size -= taken.memory_bytes
-        self._spooled.size -= taken.spooled_bytes
+        with self._lock:
+            self._memory.size -= taken.memory_bytes
+            self._spooled.size -= taken.spooled_bytes
 
 
 class _Waiting:

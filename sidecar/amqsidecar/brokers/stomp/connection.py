@@ -1,25 +1,39 @@
-"""One STOMP 1.2 connection for one thread, for both brokers."""
+"""One STOMP 1.2 connection for one thread, on the transport of stomp.py; for both brokers.
+
+stomp.py's thread reads, cuts the bytes into frames and wakes us; all else happens in the thread
+that owns the connection.
+"""
 
 import secrets
-import socket
+import ssl
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from math import inf
 
-from amqsidecar.brokers.connection.byte_stream import ANSWER_TIMEOUT_S, ByteStream
+from amqsidecar.brokers.connection.broker_socket import (
+    handshake_failure,
+    is_tls_record,
+    speaks_tls,
+)
+from amqsidecar.brokers.connection.byte_stream import LARGE_BYTES, joined
 from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.brokers.connection.refusal import RequestRefused
+from amqsidecar.brokers.connection.silence import Patience, Silence, reset
 from amqsidecar.brokers.connection.spool import Spool
+from amqsidecar.brokers.connection.waiting import wait_until
 from amqsidecar.brokers.connection.waiting_messages import WaitingMessages
+from amqsidecar.brokers.stomp.transport import ANSWER_TIMEOUT_S, StompTransport
 from amqsidecar.clock import Clock
-from amqsidecar.errors import BrokerRefused, LinkLost, RemoteProtocolError
+from amqsidecar.errors import BrokerError, BrokerRefused, LinkLost, RemoteProtocolError
 from amqsidecar.formats.stomp_frame import Frame, FrameReader, Header, encode, encode_connect
 
 _ERRORS_MAX = 1_000
+_TOO_MANY_ERRORS = f"it sent more than {_ERRORS_MAX} errors that answer nothing"
 _ERROR_HEAD_BYTES_MAX = 16_384
 _ERROR_BODY_BYTES_MAX = 4_096
-_QUICK_ACK: int | None = getattr(socket, "TCP_QUICKACK", None)
-_PORT_HINT = "does it speak STOMP on this port?"
+_LAST_WORDS_TIMEOUT_S = 1.0
 _LOG_IN = ""
 """The receipt of CONNECT: its answer, CONNECTED or ERROR, names none."""
 
@@ -37,6 +51,10 @@ def error_text(frame: Frame) -> str:
     return frame.text(b"message").strip() or "an error without words"
 
 
+def _nothing() -> None:
+    """Do nothing."""
+
+
 def _bounded(frame: Frame) -> Frame:
     """Return a frame; of an ERROR only the part that is read."""
     if frame.command != "ERROR":
@@ -47,10 +65,11 @@ def _bounded(frame: Frame) -> Frame:
     return Frame(frame.command, head, frame.body[:_ERROR_BODY_BYTES_MAX])
 
 
-class StompConnection(ByteStream):
+class StompConnection:
     """A connection that is logged in.
 
     Attributes:
+        clock: where the time comes from.
         messages: MESSAGE frames not yet taken, in the order received; `next_message` takes one.
         waiting: bounds what came and was not taken.
         errors: ERROR frames that answer nothing that is waited for, in order; the latest
@@ -63,6 +82,8 @@ class StompConnection(ByteStream):
         was_ended: the broker, or a device between, has ended the connection.
         is_ours: returns whether a MESSAGE is for one of our subscriptions; all others are forged.
         server: what the broker calls itself, such as `ActiveMQ/6.3.1`; "" = it does not say.
+        is_woken: `wake` was called; the caller resets it.
+        silence: how long we wait for an answer, or for the broker to read, before we ask why.
     """
 
     def __init__(self, endpoint: Endpoint, clock: Clock, client_id: str | None = None) -> None:
@@ -72,9 +93,6 @@ class StompConnection(ByteStream):
             LinkLost: the broker can't be reached, or broke off.
             BrokerRefused: credentials, certificate, or another protocol.
         """
-        super().__init__(
-            endpoint, clock, take=self._take, keep_alive=self._keep_alive, port_hint=_PORT_HINT
-        )
         self.messages: deque[Frame] = deque()
         self.waiting = WaitingMessages()
         self.errors: deque[Frame] = deque(maxlen=_ERRORS_MAX)
@@ -82,22 +100,86 @@ class StompConnection(ByteStream):
         self.latest = Frame("", b"", b"")
         self.was_ended = False
         self.is_ours: Callable[[Frame], bool] = lambda _frame: True
+        self.is_woken = False
+        self.silence = Silence(endpoint, clock)
+        self.name = endpoint.place
         self._endpoint = endpoint
+        self.clock = clock
+        self._is_closed = False
         self._end = f"the connection to {self.name} is closed"
         self._reader = FrameReader(is_let_in=False, begin=Spool().begin)
-        self._has_news = False
+        self._condition = threading.Condition()
+        self._arrived: deque[Frame] = deque()
+        self._woken = False
+        self._reason: str | None = None
         self._is_flooded = False
         self._awaited = {_LOG_IN}
         self._answers: dict[str, Frame] = {}
+        self._tls_problem: BrokerError | None = None
         self._number = 0
         # Why: a body that ends early must not be able to forge an answer.
         self._receipts = secrets.token_hex(6)
+        self._out: list[bytes] = []
+        self._out_bytes = 0
         self._send_s = self._silence_s = 0.0
+        self._transport = StompTransport(endpoint, self._take_in, self._note_lost, self.silence)
+        self._read_at_s = self._written_at_s = clock.monotonic_s()
+        self._transport.start()
         try:
             self.server = self._log_in(client_id)
         except BaseException:
             self.close()
             raise
+
+    # ------------------------------------------------------------------ stomp.py's thread
+
+    def _take_in(self, data: bytes) -> None:
+        if not self._reader.is_let_in and is_tls_record(data):
+            self._tls_problem = speaks_tls(self.name)
+            raise RemoteProtocolError("it speaks TLS")
+        frames = self._reader.feed(data)
+        self._read_at_s = self.clock.monotonic_s()
+        if frames:
+            self._reader.is_let_in |= frames[0].command == "CONNECTED"
+            frames = [_bounded(frame) for frame in frames]
+            with self._condition:
+                self._arrived.extend(frames)
+                is_flooded = any(frame.command == "ERROR" for frame in frames) and (
+                    sum(frame.command == "ERROR" for frame in self._arrived) > _ERRORS_MAX
+                )
+                self._condition.notify()
+            if not self._reader.is_let_in:
+                raise RemoteProtocolError("it refused the log-in")
+            if is_flooded:
+                raise RemoteProtocolError(_TOO_MANY_ERRORS)
+            self._bound(frames)
+        if self._reader.problem is not None:
+            raise RemoteProtocolError(self._reader.problem)
+
+    def _bound(self, frames: Iterable[Frame]) -> None:
+        try:
+            for frame in frames:
+                self.waiting.arrive(frame.footprint)
+        except RemoteProtocolError:
+            self._is_flooded = True
+            raise
+
+    def _note_lost(self, reason: object) -> None:
+        with self._condition:
+            if not self._reader.is_let_in and isinstance(reason, ssl.SSLError):
+                self._tls_problem = handshake_failure(reason, self.name)
+            self._reason = self._reason or str(reason)
+            self._condition.notify()
+
+    # ------------------------------------------------------------------ any thread
+
+    def wake(self) -> None:
+        """End a running or the next `wait` at once; never raises."""
+        with self._condition:
+            self._woken = True
+            self._condition.notify()
+
+    # ------------------------------------------------------------------ the owner's thread
 
     def _log_in(self, client_id: str | None) -> str:
         """Log in; return what the broker calls itself."""
@@ -115,7 +197,7 @@ class StompConnection(ByteStream):
             if value is not None:
                 headers.append((name, value.encode()))
         try:
-            self.write_soon(encode_connect(headers))
+            self.put(encode_connect(headers))
         except ValueError as cause:
             raise BrokerRefused(f"can't log in at {self.name} over STOMP: {cause}") from cause
         greeting = self._await_greeting()
@@ -127,15 +209,16 @@ class StompConnection(ByteStream):
         return greeting.text(b"server")
 
     def _await_greeting(self) -> Frame:
-        try:
-            self.wait_for(
-                lambda: _LOG_IN in self._answers,
-                f"greet us; {_PORT_HINT}",
-                self._endpoint.connect_timeout_s,
-            )
-        except LinkLost as lost:
-            # Why: a broker that refuses us says so and closes, often in one go.
-            if _LOG_IN not in self._answers:
+        deadline_s = self.clock.monotonic_s() + self._endpoint.connect_timeout_s
+        while _LOG_IN not in self._answers:
+            try:
+                self._wait_until(deadline_s, "greet us; does it speak STOMP on this port?")
+            except LinkLost as lost:
+                if self._tls_problem is not None:
+                    raise self._tls_problem from lost
+                if _LOG_IN in self._answers:
+                    # Why: a broker that refuses us says so and closes, often in one go.
+                    break
                 if self._reader.problem is None:
                     tls = "with" if self._endpoint.tls else "without"
                     raise LinkLost(f"{lost}; is that connector {tls} TLS?") from lost
@@ -158,12 +241,20 @@ class StompConnection(ByteStream):
             self._send_s = max(idle_s, asks_ms / 1000)
         if idle_s and sends_ms:
             self._silence_s = max(idle_s, 2.5 * sends_ms / 1000)
-        self.idle_s = min((one for one in (self._send_s, self._silence_s) if one), default=0.0)
 
     def close(self) -> None:
-        if self.is_open:
-            super().close()
+        """Close the socket; never raises, safe to call twice."""
+        self._out.clear()
+        if not self._is_closed:
+            self._is_closed = True
+            self._transport.end()
             self._suspect_swallower()
+
+    def reset(self) -> None:
+        """Close the socket so that even a broker that does not read notices it."""
+        if not self._is_closed and self._transport.socket is not None:
+            reset(self._transport.socket)
+        self.close()
 
     def disconnect(self, timeout_s: float) -> None:
         """Send DISCONNECT, wait until the broker closes, close; never raises.
@@ -174,12 +265,22 @@ class StompConnection(ByteStream):
         """
         with suppress(LinkLost):
             self.send("DISCONNECT", [])
-            self.wait_for(lambda: False, "hang up", timeout_s)
+            self.flush()
+            deadline_s = self.clock.monotonic_s() + timeout_s
+            while True:
+                self._wait_until(deadline_s, "hang up")
         self.close()
+
+    def put(self, frame: bytes) -> None:
+        """Write an encoded frame soon; `flush` makes sure of it."""
+        self._out.append(frame)
+        self._out_bytes += len(frame)
+        if self._out_bytes >= LARGE_BYTES:
+            self.flush()
 
     def send(self, command: str, headers: Iterable[Header], body: bytes = b"") -> None:
         """Put a frame that asks for no receipt."""
-        self.write_soon(encode(command, headers, body))
+        self.put(encode(command, headers, body))
 
     def receipt(self) -> tuple[str, Header]:
         """Return a new receipt, which will be waited for, and its header."""
@@ -191,7 +292,7 @@ class StompConnection(ByteStream):
     def ask(self, command: str, headers: Iterable[Header], body: bytes | memoryview = b"") -> str:
         """Put a frame that asks for a receipt, and return the receipt."""
         receipt, header = self.receipt()
-        self.write_soon(encode(command, [*headers, header], body))
+        self.put(encode(command, [*headers, header], body))
         return receipt
 
     def call(
@@ -200,7 +301,7 @@ class StompConnection(ByteStream):
         headers: Iterable[Header],
         body: bytes | memoryview = b"",
         *,
-        meanwhile: Callable[[], None] = lambda: None,
+        meanwhile: Callable[[], None] = _nothing,
     ) -> None:
         """Send a frame and wait for its receipt.
 
@@ -222,75 +323,99 @@ class StompConnection(ByteStream):
         self,
         receipts: Sequence[str],
         timeout_s: float = ANSWER_TIMEOUT_S,
-        meanwhile: Callable[[], None] = lambda: None,
+        meanwhile: Callable[[], None] = _nothing,
     ) -> list[Frame]:
         """Return the RECEIPT or ERROR frames that answer these, in the same order; see `call`.
 
         Raises:
             LinkLost: not all came in time.
         """
-        awaited = deque(receipts)
-
-        def have_come() -> bool:
-            meanwhile()
-            while awaited and awaited[0] in self._answers:
-                awaited.popleft()
-            return not awaited
-
-        try:
-            self.wait_for(have_come, "answer; is a destination full and holds us back?", timeout_s)
-        except LinkLost:
-            # Why: brokers close the connection right after an ERROR.
-            if not have_come():
-                raise
+        self.flush()
+        patience = Patience(self.silence)
+        deadline_s = self.clock.monotonic_s() + timeout_s
+        for receipt in receipts:
+            while receipt not in self._answers:
+                self._wait_for_answer(receipt, deadline_s, patience)
+                meanwhile()
         return [self._answers.pop(receipt) for receipt in receipts]
 
     def answered(self, receipt: str) -> Frame | None:
-        """Return the answer to a frame that has been read; None = none yet."""
+        """Return the answer to a frame, without waiting; None = none yet."""
+        self._sort()
         return self._answers.pop(receipt, None)
 
-    def _take(self, data: bytes) -> None:
-        self._has_news = True
-        # Why: a broker that writes two frames one by one waits with the second until the first
-        # is acknowledged, which Linux puts off for 40 ms.
-        if _QUICK_ACK is not None:
-            with suppress(OSError):
-                self._socket.setsockopt(socket.IPPROTO_TCP, _QUICK_ACK, 1)
+    def _wait_for_answer(self, receipt: str, deadline_s: float, patience: Patience) -> None:
         try:
-            frames = self._reader.feed(data)
-            if frames and not self.is_greeted:
-                self.is_greeted = self._reader.is_let_in = frames[0].command == "CONNECTED"
-            for frame in frames:
-                self._sort_in(_bounded(frame))
-                # Why without its body: that of a large message would stay in memory.
-                self.latest = Frame(frame.command, frame.head, b"")
-            if frames and not self.is_greeted:
-                raise RemoteProtocolError("it refused the log-in")
-            if self._reader.problem is not None:
-                raise RemoteProtocolError(self._reader.problem)
-        except RemoteProtocolError as cause:
-            raise self.lost("reading", cause) from cause
+            purpose = "answer; is a destination full and holds us back?"
+            self._wait_until(deadline_s, purpose, patience.left_s())
+        except LinkLost:
+            # Why: brokers close the connection right after an ERROR.
+            if receipt not in self._answers:
+                raise
+
+    def flush(self) -> None:
+        """Write all that was put.
+
+        Raises:
+            LinkLost: the connection is gone, or the broker takes nothing.
+        """
+        if not self._out:
+            return
+        pieces, self._out, self._out_bytes = self._out, [], 0
+        for piece in joined(pieces):
+            self._write(piece)
+
+    def _write(self, data: bytes) -> None:
+        self._check_open()
+        try:
+            self._transport.write(data)
+        except OSError as cause:
+            # Why wait: the broker's last words may still be unread, which say why it ended.
+            with self._condition:
+                self._condition.wait_for(lambda: self._reason is not None, _LAST_WORDS_TIMEOUT_S)
+            raise self._lost(str(cause)) from cause
+        self._written_at_s = self.clock.monotonic_s()
+
+    def poll(self) -> None:
+        """Sort arrived frames into `messages`, `errors` and answers; keep the link alive.
+
+        Raises:
+            LinkLost: the connection is gone and nothing that came before is left to sort.
+        """
+        self._sort()
+        self._check_open()
+        if self._reason is not None:
+            raise self._lost(self._reason)
+        self._keep_alive()
+
+    def _sort(self) -> None:
+        if self._arrived:
+            with self._condition:
+                arrived, self._arrived = self._arrived, deque()
+            for frame in arrived:
+                self._sort_in(frame)
+                self.latest = frame
+            # Why without its body: that of a large message would stay in memory.
+            self.latest = Frame(self.latest.command, self.latest.head, b"")
 
     def _sort_in(self, frame: Frame) -> None:
         receipt = frame.text(b"receipt-id")
         if frame.command == "MESSAGE" and self.is_ours(frame):
             self.messages.append(frame)
-            try:
-                self.waiting.arrive(frame.footprint)
-            except RemoteProtocolError:
-                self._is_flooded = True
-                raise
-        elif frame.command != "MESSAGE" and receipt in self._awaited:
+            return
+        self.waiting.take(frame.footprint)
+        if frame.command != "MESSAGE" and receipt in self._awaited:
             self._awaited.discard(receipt)
             self._answers[receipt] = frame
-        else:
-            self._suspect_previous()
-            if frame.command != "ERROR":
-                raise RemoteProtocolError(f"it sent a {frame.command} that belongs to nothing")
+            return
+        if frame.command == "ERROR":
             if len(self.errors) == _ERRORS_MAX:
-                words = f"it sent more than {_ERRORS_MAX} errors that answer nothing"
-                raise RemoteProtocolError(words)
+                self._note_lost(_TOO_MANY_ERRORS)
             self.errors.append(frame)
+            self._suspect_previous()
+            return
+        self._suspect_previous()
+        self._note_lost(f"it sent a {frame.command} that belongs to nothing")
 
     def next_message(self) -> Frame:
         """Take the next of `messages`; there is one."""
@@ -312,44 +437,55 @@ class StompConnection(ByteStream):
         if found is not None and found.command == "MESSAGE" and answer in found.body:
             self.suspect = found
 
-    def poll(self) -> None:
-        """Take in what has arrived, without blocking; keeps the connection alive.
-
-        Raises:
-            LinkLost: the connection is gone; what came before is in `messages` and `errors`.
-        """
-        self._read()
-        self._keep_alive(self.clock.monotonic_s())
-        self._has_news = False
-
     def wait(self, timeout_s: float) -> None:
         """Block until frames arrived, `wake` was called or time is over; keeps the link alive."""
-        # Why: frames may have come while something was written.
         self.flush()
-        super().wait(0.0 if self._has_news else timeout_s)
+        self._check_open()
+        interval_s = min((s for s in (self._send_s, self._silence_s) if s), default=0.0)
+        if interval_s:
+            timeout_s = min(timeout_s, interval_s / 4)
+        with self._condition:
+            if not self._woken and not self._arrived and self._reason is None and timeout_s > 0:
+                self._condition.wait(timeout_s)
+            if self._woken:
+                self._woken = False
+                self.is_woken = True
+        self.poll()
+
+    def run_until(self, is_done: Callable[[], bool], timeout_s: float) -> bool:
+        """Wait until something is true; return False when the time is over before."""
+        return wait_until(is_done, self.wait, self.clock, timeout_s)
+
+    def _wait_until(self, deadline_s: float, purpose: str, at_most_s: float = inf) -> None:
+        left_s = deadline_s - self.clock.monotonic_s()
+        if left_s <= 0:
+            raise LinkLost(f"{self.name} did not {purpose}")
+        self.wait(min(left_s, at_most_s))
 
     def _check_open(self) -> None:
-        if not self.is_open:
+        if self._is_closed:
             raise LinkLost(self._end)
 
-    def lost(self, doing: str, cause: object) -> LinkLost:
-        self.was_ended = doing == "reading" and not self._is_flooded
+    def _lost(self, reason: str) -> LinkLost:
+        self._sort()
+        self.was_ended = self._reason is not None and not self._is_flooded
         if self._reader.broken is not None:
             self.suspect = self._reader.broken
         elif self._reader.problem is not None:
             self._suspect_previous()
-        reason = f"{error_text(self.errors[-1])} ({cause})" if self.errors else str(cause)
+        if self.errors:
+            reason = f"{error_text(self.errors[-1])} ({reason})"
         self.close()
         self._end = f"lost {self.name}: {reason}"
         return LinkLost(self._end)
 
-    def _keep_alive(self, now_s: float) -> None:
+    def _keep_alive(self) -> None:
+        now_s = self.clock.monotonic_s()
         # Why: Classic forgives nothing beyond what was agreed.
         if self._send_s and now_s - self._written_at_s > self._send_s / 3:
-            self.write_soon(b"\n")
-            self.flush()
+            self._write(b"\n")
         if self._silence_s and now_s - self._read_at_s > self._silence_s:
-            raise self.lost("waiting", f"it was silent for {now_s - self._read_at_s:.0f} s")
+            raise self._lost(f"it was silent for {now_s - self._read_at_s:.0f} s")
 
 
 def call(

@@ -299,7 +299,7 @@ class StompClassicLook(ListingSession):
                 raise BrokerRefused(error_text(answer))
             # Why without a receipt: the broker lays aside a send that asks for one, and never
             # forgets it.
-            connection.write_soon(StompResendEncoder.token(destination, 0, _TRANSACTION, []))
+            connection.put(StompResendEncoder.token(destination, 0, _TRANSACTION, []))
             abort = connection.ask("ABORT", [transaction])
             try:
                 connection.answers([abort], PATIENCE_S)

@@ -94,7 +94,7 @@ class StompClassicTokenWire(ClassicTokenWire[bytes]):
     @override
     def put(self, token: Token) -> str | None:
         receipt, header = self._connection.receipt()
-        self._connection.write_soon(self._frame(None, token.cycle, [header]))
+        self._connection.put(self._frame(None, token.cycle, [header]))
         answer = self._connection.answers([receipt])[0]
         return error_text(answer) if answer.command == "ERROR" else None
 
@@ -103,7 +103,7 @@ class StompClassicTokenWire(ClassicTokenWire[bytes]):
         self._refuse_others()
         self._connection.send("ACK", [(b"id", held), (b"transaction", transaction)])
         receipt, header = self._connection.receipt()
-        self._connection.write_soon(self._frame(transaction, cycle, [header]))
+        self._connection.put(self._frame(transaction, cycle, [header]))
         return receipt
 
     def _frame(self, transaction: bytes | None, cycle: int, receipt: Sequence[Header]) -> bytes:
@@ -357,5 +357,5 @@ class StompClassicTake(StompClassicLook):
                 continue
             self._largest_bytes = max(self._largest_bytes, len(frame))
             asked.add(resend.destination)
-            connection.write_soon(frame)
+            connection.put(frame)
         return receipts, refusals

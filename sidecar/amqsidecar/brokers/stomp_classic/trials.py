@@ -53,7 +53,7 @@ class StompClassicTrials(ListingTrials):
         transaction = (b"transaction", _TRANSACTION)
         connection.send("BEGIN", [transaction])
         receipt, header = connection.receipt()
-        connection.write_soon(StompResendEncoder.token(destination, 0, _TRANSACTION, [header]))
+        connection.put(StompResendEncoder.token(destination, 0, _TRANSACTION, [header]))
         answer = connection.answers([receipt])[0]
         connection.call("ABORT", [transaction])
         return error_text(answer) if answer.command == "ERROR" else None
