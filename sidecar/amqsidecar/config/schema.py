@@ -133,6 +133,11 @@ class Config(Section):
                 "is set, but `in_place` leaves nothing to a person that the rules redeliver",
             ),
             (
+                "redelivery.in_place_keep",
+                is_in_place and bool(self.redelivery.in_place_keep),
+                "is set, but would also end what the rules redeliver later",
+            ),
+            (
                 "store.url",
                 self.store.url == BROKER_HELD,
                 "is broker:, where nothing is known of a message that was not taken: use another "

@@ -23,7 +23,7 @@ NONE_KNOWN = (
     "no dead-letter queue of the broker is known, so nothing is taken yet; discovery continues, "
     "or name the queues in intake.queues"
 )
-MANUAL = "only a person takes dead letters: redelivery.mode is manual, or redelivery.manual is set"
+MANUAL = "dead letters stay in their queues, by redelivery.mode or redelivery.manual"
 ALL_REFUSED = (
     "no dead-letter queue can be read, so nothing is taken; waiting messages are still sent"
 )

@@ -113,6 +113,7 @@ class Metrics:
         self._used_at_s: dict[str, float] = {}
         self._blocked_until_ms: dict[str, int] = {}
         self._release_at_s = 0.0
+        self._exhausted = RowState.EXHAUSTED.value
         self._values: dict[str, MetricValues] = {
             spec.name: {(): 0.0} if spec.is_always_there and not spec.labels else {}
             for spec in METRICS
@@ -251,13 +252,21 @@ class Metrics:
     def set_waiting(self, tallies: Sequence[Tally]) -> None:
         """Set the content of the schedule; series that are not named are removed."""
         most_first = sorted(tallies, key=lambda tally: -tally.count)
-        counts = (((one.destination, one.state.value), one.count) for one in most_first)
+        shown = {**{one: one.value for one in RowState}, RowState.EXHAUSTED: self._exhausted}
+        counts = (((one.destination, shown[one.state]), one.count) for one in most_first)
         with self._lock:
             self._values["amqsidecar_waiting"] = _sum_up({}, counts, self._bounded)
 
-    def set_manual(self, *, is_any: bool) -> None:
-        """Show whether any dead letters are left to a person."""
-        self._set("amqsidecar_manual", is_any)
+    def set_mode(self, *, is_manual: bool, redelivers_in_place: bool = False) -> None:
+        """Show whether any dead letters are left to a person.
+
+        Args:
+            is_manual: any dead letters stay in their queues.
+            redelivers_in_place: until the rules redeliver them: of those that lie there, only the
+                events tell which are exhausted, so `set_waiting` calls all of them in place.
+        """
+        self._exhausted = "in_place" if redelivers_in_place else RowState.EXHAUSTED.value
+        self._set("amqsidecar_manual", is_manual and not redelivers_in_place)
 
     def set_in_place(self, tallies: Sequence[ExhaustedTally]) -> None:
         """Set the number of exhausted messages by the queue that they lie in."""

@@ -206,13 +206,17 @@ def _beside(
         exhausting=_exhausting(config) if config.policy.wait_ends is WaitEnd.EXHAUST else None,
     )
     watching = _watching(parts, mode, instance)
+    _show_mode(parts)
     with _takeover(parts, mode), operating.worker, journaling, watching, _reporting(parts):
         _housekeeping(parts, instance, mode.death_groups, retention).plan(service.service_clock)
         service.service_clock.every(LOOK_S, "mode", partial(parts.mode.follow, service.renew))
-        service.service_clock.every(
-            LOOK_S, "manual", lambda: parts.metrics.set_manual(is_any=parts.mode.now.is_any)
-        )
+        service.service_clock.every(LOOK_S, "shown_mode", partial(_show_mode, parts))
         yield
+
+
+def _show_mode(parts: ProcessParts) -> None:
+    now = parts.mode.now
+    parts.metrics.set_mode(is_manual=now.is_any, redelivers_in_place=now.redelivers)
 
 
 def _housekeeping(
@@ -237,7 +241,7 @@ def run_observing(config: Config) -> None:
     clock = SystemClock()
     parts = ProcessParts(config, clock, clock, no_crash, needs_token=False)
     parts.mode = LiveMode(Manual([ALL]))
-    parts.metrics.set_manual(is_any=True)
+    _show_mode(parts)
     schedule = open_schedule(config, clock, for_service=True)
     try:
         instance = schedule.state().instance

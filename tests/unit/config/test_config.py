@@ -432,6 +432,7 @@ def test_no_password_shows_anywhere(tmp_path: Path) -> None:
 
 
 IN_BROKER = ("store.url=broker:", "intake.backlog=process")
+IN_PLACE = ("redelivery.mode=in_place", "intake.backlog=process")
 
 
 def test_a_schedule_in_the_broker_is_known() -> None:
@@ -560,6 +561,16 @@ def test_there_is_an_example() -> None:
         *(
             ((f"http.listen={text}",), "http.listen", "127.0.0.1:9464")
             for text in ("9464", "host:1", "127.0.0.1:x", "127.0.0.1:70000", ":9464")
+        ),
+        (("redelivery.mode=in_place",), "intake.backlog", "nothing tells a backlog from"),
+        ((*IN_PLACE, "redelivery.manual=[a]"), "redelivery.manual", "leaves nothing to a person"),
+        ((*IN_PLACE, "store.url=broker:"), "store.url", "was not taken"),
+        ((*IN_PLACE, "redelivery.exhausted=keep"), "redelivery.exhausted", "takes exhausted mes"),
+        ((*IN_PLACE, "outcomes.watch=false"), "outcomes.watch", "is off"),
+        (
+            (*IN_PLACE, "redelivery.in_place_keep={default_entry: {days: 9}}"),
+            "redelivery.in_place_keep",
+            "would also end what the rules redeliver",
         ),
         (("http.metrics_owners={orders.#.x: team-a}",), "http.metrics_owners", "is no pattern"),
     ],

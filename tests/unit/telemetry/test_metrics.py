@@ -359,6 +359,16 @@ def test_what_waits_no_longer_is_not_shown() -> None:
     assert waiting == {(name, (QUEUE, "parked")): 4}
 
 
+def test_what_the_rules_redeliver_from_its_queue_is_not_shown_as_exhausted() -> None:
+    """Else the alert on exhausted messages fires while any waits."""
+    metrics, lying = Metrics(), [tally(QUEUE, RowState.EXHAUSTED, 3)]
+    for is_in_place, state in ((True, "in_place"), (False, "exhausted")):
+        metrics.set_mode(is_manual=True, redelivers_in_place=is_in_place)
+        metrics.set_waiting(lying)
+        assert metrics.labelled("amqsidecar_waiting") == {(QUEUE, state): 3}
+        assert metrics.value("amqsidecar_manual") == (not is_in_place)
+
+
 @pytest.mark.parametrize(("next_due_ms", "expected"), [(None, 0), (500, 0.5), (1_500, 0)])
 def test_only_what_lies_in_the_past_is_overdue(next_due_ms: int | None, expected: float) -> None:
     metrics = Metrics()
