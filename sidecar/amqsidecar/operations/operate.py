@@ -262,10 +262,13 @@ def undoable(schedule: Schedule, operation: Operation) -> int:
     """Return how many messages that an operation has discarded or will discard can be put back."""
     if operation.action is not Action.DISCARD:
         return 0
-    # Why in this order: a message goes from the first count to the second, also between the reads.
+    # Why in this order: a message goes from one count to the next, also between the reads.
+    wanted = sum(schedule.count_recalled(Recall.DISCARD).values())
+    # Why of all operations: nothing shows which rows are in flight.
+    in_flight = max(0, wanted - len(schedule.recalled(Recall.DISCARD, _RECALLED_MAX)))
     coming = len(_not_discarded_yet(schedule, operation.id))
     kept = schedule.count_discarded(operation.id)
-    return min(coming + kept, operation.changed - operation.restored)
+    return min(in_flight + coming + kept, operation.changed - operation.restored)
 
 
 _RECALLED_MAX: Final = 100_000

@@ -26,7 +26,7 @@ from amqsidecar.model.operation import (
     lacks_sends,
 )
 from amqsidecar.model.outcome import Observation
-from amqsidecar.model.schedule import DueRow, RowFilter, RowState, StoreState, TakenRow
+from amqsidecar.model.schedule import DueRow, Recall, RowFilter, RowState, StoreState, TakenRow
 from amqsidecar.operations import browse, listing, operate
 from amqsidecar.operations import preview as preview_module
 from amqsidecar.operations.act import ActionRefused
@@ -349,6 +349,20 @@ def test_the_service_undoes_a_discard_also_one_that_has_not_ended(stage: Stage) 
     assert set(stage.changes("restored").values()) == {1}
     with pytest.raises(ActionRefused, match="no message that operation 1 discarded is kept"):
         operate.undo(stage.store, begun.id, stage.clock.now_ms(), "ann")
+
+
+def test_a_discard_is_undone_while_a_cycle_takes_its_messages_out_of_their_queue(
+    stage: Stage,
+) -> None:
+    lying = stage.hold(3, state=RowState.EXHAUSTED, is_final=True, final_queue=QUEUE + SUFFIX)
+    done = stage.finish(stage.begin(Action.DISCARD))
+    taken = [taken_row(row.id + 10, state=RowState.EXHAUSTED, recall=Recall.DROP) for row in lying]
+    numbers = {new.id: old.id for new, old in zip(taken, lying, strict=True)}
+    with stage.store.transaction() as tx:
+        tx.record_cycle(stage.cycle + 1, taken, [], [], replaced=numbers)
+    assert operate.undoable(stage.store, done) == 3
+    undone = operate.undo(stage.store, done.id, stage.clock.now_ms(), "ann")
+    assert undone.state is OperationState.UNDOING
 
 
 def test_an_older_operation_leaves_what_was_put_back_after_it_began(stage: Stage) -> None:
