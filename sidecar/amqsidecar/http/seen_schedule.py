@@ -6,7 +6,8 @@ work depends on other destinations. What it does not offer is refused.
 """
 
 import hmac
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from secrets import randbits
@@ -304,6 +305,10 @@ class _SeenSchedule:
     def recalled(self, recall: Recall, limit: int) -> list[RowView]:
         found = self._store.recalled(recall, _ALL)
         return [row for row in found if self._sees(row.destination)][:limit]
+
+    def count_recalled(self, recall: Recall) -> Mapping[str, int]:
+        """See `Store`; without rows in flight, whose destinations nothing shows."""
+        return Counter(row.goes_to for row in self.recalled(recall, _ALL))
 
     def message(self, row_id: int) -> bytes | None:
         return self._store.message(row_id) if self._row(row_id) else None
