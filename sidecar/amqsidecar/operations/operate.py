@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from itertools import islice
 from typing import Final
 
 import msgspec
@@ -26,7 +27,7 @@ from amqsidecar.model.operation import (
     Step,
     Stop,
 )
-from amqsidecar.model.schedule import Recall, RowFilter
+from amqsidecar.model.schedule import Recall, RowFilter, RowView
 from amqsidecar.model.signal import DEFAULT_WAIT_MS, WAIT_MAX_MS, signal_name
 from amqsidecar.operations.act import ActionRefused, act_of
 from amqsidecar.operations.follow import follow
@@ -264,9 +265,10 @@ def undoable(schedule: Schedule, operation: Operation) -> int:
         return 0
     # Why in this order: a message goes from one count to the next, also between the reads.
     wanted = sum(schedule.count_recalled(Recall.DISCARD).values())
+    rows = _rows_to_discard(schedule)
     # Why of all operations: nothing shows which rows are in flight.
-    in_flight = max(0, wanted - len(schedule.recalled(Recall.DISCARD, _RECALLED_MAX)))
-    coming = len(_not_discarded_yet(schedule, operation.id))
+    in_flight = max(0, wanted - sum(row.recall is Recall.DISCARD for row in rows))
+    coming = sum(row.recall_operation == operation.id for row in rows)
     kept = schedule.count_discarded(operation.id)
     return min(in_flight + coming + kept, operation.changed - operation.restored)
 
@@ -274,22 +276,22 @@ def undoable(schedule: Schedule, operation: Operation) -> int:
 _RECALLED_MAX: Final = 100_000
 
 
-def _not_discarded_yet(schedule: Schedule, number: int) -> list[int]:
-    """Return rows of messages that an operation wants out of their final queues to discard them."""
+def _rows_to_discard(schedule: Schedule) -> list[RowView]:
+    """Return the rows, none in flight, whose messages operations will discard."""
     return [
-        row.id
+        row
         for recall in (Recall.DISCARD, Recall.DROP, Recall.EXPORT)
         for row in schedule.recalled(recall, _RECALLED_MAX)
-        if row.recall_operation == number
     ]
 
 
 def _put_back(schedule: Schedule, operation: Operation, now_ms: Callable[[], int]) -> Turn:
     """Do a step of undoing a discard."""
     number, at_ms, by = operation.id, now_ms(), course.undoer(operation)
-    if ids := _not_discarded_yet(schedule, number)[:STEP_MAX]:
+    wanted = (row.id for row in _rows_to_discard(schedule) if row.recall_operation == number)
+    if ids := tuple(islice(wanted, STEP_MAX)):
         act = row_changes.undo_discard(at_ms, by, number)
-        count = schedule.change(RowFilter(ids=tuple(ids)), act)
+        count = schedule.change(RowFilter(ids=ids), act)
         after = schedule.change_operation(
             number, lambda now: msgspec.structs.replace(now, restored=now.restored + count)
         )
