@@ -13,4 +13,4 @@ POSTGRES: Values = FILE["postgres"]
 MINIMAL: Values = FILE["minimal"]
 SHARED: Values = FILE["shared"]
 CASES: dict[str, Values] = FILE["cases"]
-"""What people install the chart with."""
+"""Values with which people install the chart."""

@@ -1,4 +1,4 @@
-"""What the rules redeliver from where it lies is always in exactly one queue of the broker."""
+"""The mode `in_place`: each message is always in exactly one queue of the broker."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class OpenCycle:
 
     @property
     def from_place(self) -> dict[int, TakenRow]:
-        """What it sends from where it lies, by the numbers of the rows that go with it."""
+        """The messages that it sends out of dead-letter queues, by the numbers of their rows."""
         lies = (row for row in self.immediate if row.recall is Recall.RULES)
         return {self.replaced[row.id]: row for row in lies}
 

@@ -1,4 +1,4 @@
-"""What happened at a time, for charts, groups and reports: markers, and marks of services."""
+"""Markers of people and marks of services: moments that charts, groups and reports show."""
 
 from enum import StrEnum
 from typing import Final

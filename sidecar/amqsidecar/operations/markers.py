@@ -1,4 +1,4 @@
-"""What people and pipelines report: markers, which may explain a new group, and events outside."""
+"""Markers, which may explain a new group, and events outside: people and pipelines report both."""
 
 from collections.abc import Sequence
 from typing import Final

@@ -58,7 +58,7 @@ def read_audit(path: Path, who: str, action: str, contains: str) -> list[AuditLi
         try:
             fields = _decode(line)
         except msgspec.DecodeError:
-            # Why: the first one is cut, and the last one may be.
+            # Why: the read may begin inside the first line, and the last may not be whole.
             continue
         shown = _shown(fields)
         is_meant = shown.action.startswith(action) and contains.encode() in line
