@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from amqsidecar.cli.options import ConfigFile, Output, OutputFormat, Sets
+from amqsidecar.cli.options import Output, OutputFormat
 from amqsidecar.cli.printing import print_json, print_line, say
-from amqsidecar.cli.reading import read_config
+from amqsidecar.cli.reading import configured
 from amqsidecar.cli.user import enter_as_user
 from amqsidecar.config.schema import Config
 from amqsidecar.http.access import Role
@@ -36,11 +36,12 @@ def _access() -> None:
 
 
 @access.command("token")
+@configured
 def make_token(
+    *,
     name: Name,
     role: RoleOption = Role.VIEWER.value,
-    config_file: ConfigFile = None,
-    sets: Sets = None,
+    config: Config,
     output: Output = OutputFormat.TEXT,
 ) -> None:
     """Print a line for `http.tokens_file`, and its new token.
@@ -49,7 +50,6 @@ def make_token(
 
     JSON: {"name", "role", "token", "line"}
     """
-    config = read_config(config_file, sets)
     token = new_token()
     _audit("make-token", _checked(name), _checked_role(role, config), config)
     line = f"{name} {role} sha256:{token_digest(token)}"
@@ -61,11 +61,12 @@ def make_token(
 
 
 @access.command("user")
+@configured
 def make_user(
+    *,
     name: Name,
     role: RoleOption = Role.VIEWER.value,
-    config_file: ConfigFile = None,
-    sets: Sets = None,
+    config: Config,
     output: Output = OutputFormat.TEXT,
 ) -> None:
     """Ask for a password and print a line for `http.users_file`.
@@ -73,7 +74,6 @@ def make_user(
     Where there is no terminal, the password is the first line of standard input.
     JSON: {"name", "role", "line"}
     """
-    config = read_config(config_file, sets)
     line = f"{_checked(name)} {_checked_role(role, config)} {password_proof(_password())}"
     _audit("make-user", name, role, config)
     if output is OutputFormat.JSON:

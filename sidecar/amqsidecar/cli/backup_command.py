@@ -5,22 +5,23 @@ from typing import Annotated
 
 import typer
 
-from amqsidecar.cli.options import ConfigFile, Output, OutputFormat, Sets
+from amqsidecar.cli.options import Output, OutputFormat
 from amqsidecar.cli.printing import print_json, print_line
-from amqsidecar.cli.reading import read_config
+from amqsidecar.cli.reading import configured
 from amqsidecar.cli.user import enter_as_user
+from amqsidecar.config.schema import Config
 from amqsidecar.operations.words import size
 from amqsidecar.stores.sqlite.backup import copy_schedule
 from amqsidecar.stores.sqlite.store import path_of_url
 from amqsidecar.telemetry import audit
 
 
+@configured
 def backup(
     target: Annotated[
         Path, typer.Argument(metavar="FILE", help="File of the copy; it must not exist yet.")
     ],
-    config_file: ConfigFile = None,
-    sets: Sets = None,
+    config: Config,
     output: Output = OutputFormat.TEXT,
 ) -> None:
     """Copy the schedule into a file, also while the service runs.
@@ -31,7 +32,6 @@ def backup(
     \b
     JSON: {"file", "size_bytes"}
     """  # noqa: D301 - the backspace makes the library keep the lines
-    config = read_config(config_file, sets)
     if not config.store.url.startswith("sqlite:"):
         raise typer.BadParameter(
             "only a schedule in SQLite is a file; this one is in "

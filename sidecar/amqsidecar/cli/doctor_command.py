@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 from msgspec.structs import replace
 
-from amqsidecar.cli.options import ConfigFile, Output, OutputFormat, Sets
+from amqsidecar.cli.options import Output, OutputFormat
 from amqsidecar.cli.printing import print_json, print_line
-from amqsidecar.cli.reading import read_config
+from amqsidecar.cli.reading import configured
 from amqsidecar.clock import SystemClock
 from amqsidecar.config.broker_url import BrokerUrl
 from amqsidecar.config.load import check_start, has_amqp
@@ -54,9 +54,9 @@ _OPTION = re.compile(r"(?P<section>[a-z]+): \{(?P<line>(?P<key>[a-z_]+): .+)\}")
 """A line of our own configuration, as findings write it."""
 
 
+@configured
 def doctor(
-    config_file: ConfigFile = None,
-    sets: Sets = None,
+    config: Config,
     output: Output = OutputFormat.TEXT,
     notes: Annotated[
         bool,
@@ -73,7 +73,6 @@ def doctor(
     JSON: {"verdict": "fit" | "problems", "findings": [{"check", "severity": "ok" | "note" |
     "warning" | "problem", "subject", "what", "mend"}]}
     """  # noqa: D301 - the backspace makes the library keep the lines
-    config = read_config(config_file, sets)
     problems = check_start(config)
     if not config.broker.url:
         what = (

@@ -9,9 +9,11 @@ from typing import Annotated, BinaryIO
 import msgspec
 import typer
 
-from amqsidecar.cli.options import INT_MAX, ConfigFile, OutputFormat, Sets, duration_ms
+from amqsidecar.cli.options import INT_MAX, OutputFormat, duration_ms
 from amqsidecar.cli.policy_options import OutputChoice, read_rules
 from amqsidecar.cli.printing import print_json, print_lines, say
+from amqsidecar.cli.reading import configured
+from amqsidecar.config.schema import Config
 from amqsidecar.model.dead_letter import NO_FACTS, DeadLetter, KnownFacts
 from amqsidecar.model.destination import parse_destination, queue
 from amqsidecar.operations.active_rules import policies_of
@@ -99,7 +101,9 @@ def answer_batch(
     return failure
 
 
+@configured
 def explain(
+    *,
     destination: Annotated[
         str | None, typer.Option(help="Classic: where the message died, such as queue://A.")
     ] = None,
@@ -146,8 +150,7 @@ def explain(
         ),
     ] = True,
     seed: Annotated[int | None, typer.Option(help="Fix chance.")] = None,
-    config_file: ConfigFile = None,
-    sets: Sets = None,
+    config: Config,
     output: OutputChoice = None,
 ) -> None:
     """Print the rules' decision on a dead letter.
@@ -157,7 +160,7 @@ def explain(
     """
     if batch and (destination is not None or address is not None):
         raise typer.BadParameter("--batch reads its cases from standard input; give no other case")
-    config, rules, plugins = read_rules(config_file, sets)
+    rules, plugins = read_rules(config)
     chance = random.Random(seed).random if collision_avoidance else None  # noqa: S311 - no secret
     explainer = policies_of(
         lambda: rules,

@@ -6,16 +6,14 @@ import typer
 
 from amqsidecar.cli.opened import opened_schedule
 from amqsidecar.cli.options import (
-    ConfigFile,
     FilterDestination,
     Output,
     OutputFormat,
-    Sets,
     Wide,
     duration_ms,
 )
 from amqsidecar.cli.printing import print_json, print_line, print_rows, say
-from amqsidecar.cli.reading import canonical, read_config
+from amqsidecar.cli.reading import canonical, configured
 from amqsidecar.clock import SystemClock
 from amqsidecar.config.schema import Config
 from amqsidecar.errors import NothingFound
@@ -25,7 +23,9 @@ from amqsidecar.operations.markers import new_since
 from amqsidecar.operations.words import CAUSE_SOURCES, lacks_cause, one_line, span
 
 
+@configured
 def groups(
+    *,
     destination: FilterDestination = None,
     window: Annotated[
         str,
@@ -46,8 +46,7 @@ def groups(
             "messages best. Opens the bodies of a sample.",
         ),
     ] = False,
-    config_file: ConfigFile = None,
-    sets: Sets = None,
+    config: Config,
     output: Output = OutputFormat.TEXT,
 ) -> None:
     """Print failures by destination and cause.
@@ -62,7 +61,6 @@ def groups(
     With --suggest: [{"destination", "messages", "fields": [{"field", "present", "distinct",
     "values": {value: messages}, "same_as"}]}]
     """  # noqa: D301 - the backspace makes the library keep the lines
-    config = read_config(config_file, sets)
     window_ms = duration_ms(window, "--last", least_ms=1)
     name = canonical(destination, "--destination")
     if suggest:

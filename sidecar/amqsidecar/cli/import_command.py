@@ -10,6 +10,7 @@ import typer
 from amqsidecar.cli.options import ConfigFile, OutputFormat, Sets
 from amqsidecar.cli.policy_options import OutputChoice, read_rules
 from amqsidecar.cli.printing import print_json, say
+from amqsidecar.cli.reading import read_config
 from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.plugin_loader import load_plugins
 from amqsidecar.policy_source.load import compile_policy, load_policy
@@ -37,7 +38,7 @@ def import_(
     Warnings go to standard error. With --output json: the policy and the warnings as JSON.
     """
     if source is None:
-        _, rules, plugins = read_rules(config_file, sets)
+        rules, plugins = read_rules(read_config(config_file, sets))
     else:
         plugins = load_plugins()
         rules = load_policy(source, plugins)

@@ -148,7 +148,7 @@ def _examine(config_file: Path, written: Iterable[Path]) -> None:
 
     outcome = f"wrote {config_file}"
     try:
-        doctor(config_file)
+        doctor(config_file=config_file)
     except LinkLost:
         for path in written:
             path.unlink()

@@ -1,17 +1,17 @@
 """`amqsidecar mcp`: tools for assistants."""
 
-from amqsidecar.cli.options import ConfigFile, Sets
-from amqsidecar.cli.reading import read_config
+from amqsidecar.cli.reading import configured
+from amqsidecar.config.schema import Config
 from amqsidecar.errors import ConfigError, Problem
 
 
-def mcp(config_file: ConfigFile = None, sets: Sets = None) -> None:
+@configured
+def mcp(config: Config) -> None:
     """Serve tools for assistants (Model Context Protocol).
 
     Over stdio, or on mcp.listen by streamable HTTP. They are a client of the API with the token of
     whoever asks, and can do what that token can.
     """
-    config = read_config(config_file, sets)
     try:
         from amqsidecar.wiring.assistant import serve_assistants  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:

@@ -1,13 +1,11 @@
 """Options of `explain` and `import`: the source of the rules, and the output."""
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
 
 from amqsidecar.cli.options import OutputFormat
-from amqsidecar.cli.reading import read_config
 from amqsidecar.config.schema import Config
 from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.plugin import Plugin
@@ -22,17 +20,15 @@ OutputChoice = Annotated[
 ]
 
 
-def read_rules(
-    config_file: Path | None, sets: Sequence[str] | None
-) -> tuple[Config, ClassicRules | ArtemisRules, Mapping[str, Plugin]]:
-    """Return the configuration, its rules and the installed plugins.
+def read_rules(config: Config) -> tuple[ClassicRules | ArtemisRules, Mapping[str, Plugin]]:
+    """Return the rules of a configuration and the installed plugins.
 
     Raises:
         ConfigError: with every problem found; also when no policy is named.
     """
-    config, plugins = read_config(config_file, sets), load_plugins()
+    plugins = load_plugins()
     rules = load_rules(config, plugins)
     if rules is None:
         what = "no policy is given; use --set policy.source=activemq.xml (or broker.xml, or YAML)"
         raise ConfigError([Problem("policy.source", what)])
-    return config, rules, plugins
+    return rules, plugins

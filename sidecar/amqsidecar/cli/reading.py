@@ -1,12 +1,15 @@
 """Reads the options of a command: the configuration and the selection."""
 
+import inspect
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
 from pathlib import Path
+from typing import Any, Final
 
 import typer
 
-from amqsidecar.cli.options import CONFIG_FILE, CONFIG_VARIABLE, Chosen
+from amqsidecar.cli.options import CONFIG_FILE, CONFIG_VARIABLE, Chosen, ConfigFile, Sets
 from amqsidecar.config.load import load_config
 from amqsidecar.config.schema import Config
 from amqsidecar.config.store_url import BROKER_HELD
@@ -16,6 +19,27 @@ from amqsidecar.model.schedule import RowFilter
 from amqsidecar.operations.conditions import CONDITIONS, ConditionRefused, given, select
 from amqsidecar.operations.failures.find_group import with_group
 from amqsidecar.schedule import ScheduleView
+
+_OPTIONS: Final = {"config_file": ConfigFile, "sets": Sets}
+
+
+def configured(function: Callable[..., None]) -> Callable[..., None]:
+    """Make a command of a function with a parameter `config`; `--config` and `--set` give it."""
+
+    @wraps(function)
+    def command(config_file: Any = None, sets: Any = None, **values: Any) -> None:
+        function(config=read_config(config_file, sets), **values)
+
+    parameters = []
+    for parameter in inspect.signature(function).parameters.values():
+        named = _OPTIONS if parameter.name == "config" else {}
+        kind = inspect.Parameter.KEYWORD_ONLY
+        parameters += [
+            inspect.Parameter(name, kind, default=None, annotation=option)
+            for name, option in named.items()
+        ] or [parameter.replace(kind=kind)]
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return command
 
 
 def read_config(config_file: Path | None, sets: Sequence[str] | None) -> Config:

@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from amqsidecar.cli.opened import opened_view
-from amqsidecar.cli.options import ConfigFile, Output, OutputFormat, Sets
+from amqsidecar.cli.options import Output, OutputFormat
 from amqsidecar.cli.printing import print_json, print_line, say
-from amqsidecar.cli.reading import read_config
+from amqsidecar.cli.reading import configured
 from amqsidecar.clock import SystemClock
 from amqsidecar.config.schema import Config
 from amqsidecar.errors import NothingFound
@@ -25,7 +25,9 @@ from amqsidecar.schedule import ScheduleView
 from amqsidecar.telemetry import audit
 
 
+@configured
 def show(
+    *,
     message: Annotated[
         str,
         typer.Argument(
@@ -48,8 +50,7 @@ def show(
             "and nothing moves.",
         ),
     ] = False,
-    config_file: ConfigFile = None,
-    sets: Sets = None,
+    config: Config,
     output: Output = OutputFormat.TEXT,
 ) -> None:
     """Show a message: where it waits, and all that happened to it.
@@ -60,7 +61,6 @@ def show(
     "group" | "store", "id", "what", "command"}]}; null if nothing is known; with --content the
     properties and the body, as the API's `view`
     """  # noqa: D301 - the backspace makes the library keep the lines
-    config = read_config(config_file, sets)
     with opened_view(config) as store:
         state = store.state()
         found = find_reference(store, message, state)

@@ -5,14 +5,15 @@ from typing import Annotated
 import typer
 
 from amqsidecar.cli.journal.options import JournalPath, open_journal
-from amqsidecar.cli.options import INT_MAX, ConfigFile, Output, OutputFormat, Sets
+from amqsidecar.cli.options import INT_MAX, Output, OutputFormat
 from amqsidecar.cli.printing import print_json, print_line
-from amqsidecar.cli.reading import read_config
+from amqsidecar.cli.reading import configured
+from amqsidecar.config.schema import Config
 
 
+@configured
 def compact(
-    config_file: ConfigFile = None,
-    sets: Sets = None,
+    config: Config,
     path: JournalPath = None,
     max_events: Annotated[
         int,
@@ -29,7 +30,7 @@ def compact(
     \b
     JSON: {"merged": files that were merged, "into": number of files, "removed": old files}
     """  # noqa: D301 - the backspace makes the library keep the lines
-    folder = open_journal(path, read_config(config_file, sets))
+    folder = open_journal(path, config)
     from amqsidecar.journals.compact import compact as compact_folder  # noqa: PLC0415 - an extra
 
     done = compact_folder(folder, max_events)

@@ -8,11 +8,11 @@ from typing import Annotated
 import typer
 
 from amqsidecar.cli.journal.options import JournalPath, open_journal
-from amqsidecar.cli.options import ConfigFile, Sets
 from amqsidecar.cli.printing import say
-from amqsidecar.cli.reading import read_config
+from amqsidecar.cli.reading import configured
 from amqsidecar.cli.times import time_ms
 from amqsidecar.cli.user import enter_as_user
+from amqsidecar.config.schema import Config
 from amqsidecar.private_files import private_opener
 from amqsidecar.telemetry import audit
 
@@ -25,9 +25,9 @@ class FormatChoice(StrEnum):
     PARQUET = "parquet"
 
 
+@configured
 def export(
-    config_file: ConfigFile = None,
-    sets: Sets = None,
+    config: Config,
     path: JournalPath = None,
     form: Annotated[
         FormatChoice,
@@ -60,7 +60,6 @@ def export(
     if form is FormatChoice.PARQUET and output_file is None:
         raise typer.BadParameter("a Parquet file needs --output-file", param_hint="--format")
     span = (time_ms(since, "--since"), time_ms(until, "--until"))
-    config = read_config(config_file, sets)
     folder = open_journal(path, config)
     from amqsidecar.journals.export import ExportFormat  # noqa: PLC0415 - an extra
     from amqsidecar.journals.export import export as export_events  # noqa: PLC0415 - an extra

@@ -7,9 +7,10 @@ import typer
 
 from amqsidecar.cli.journal.options import JournalPath, open_journal
 from amqsidecar.cli.opened import opened_schedule
-from amqsidecar.cli.options import ConfigFile, Output, OutputFormat, Sets
+from amqsidecar.cli.options import Output, OutputFormat
 from amqsidecar.cli.printing import print_json, print_line, say
-from amqsidecar.cli.reading import read_config
+from amqsidecar.cli.reading import configured
+from amqsidecar.config.schema import Config
 
 if TYPE_CHECKING:
     from amqsidecar.journals.verify import JournalFacts
@@ -26,9 +27,9 @@ OfStore = Annotated[
 ]
 
 
+@configured
 def verify(
-    config_file: ConfigFile = None,
-    sets: Sets = None,
+    config: Config,
     path: JournalPath = None,
     store: OfStore | None = None,
     output: Output = OutputFormat.TEXT,
@@ -42,7 +43,6 @@ def verify(
     JSON: {"streams": [{"stream", "files", "first", "last", "events"}], "faults": [text],
     "remarks": [text], "compared": events that were compared with the store's}
     """  # noqa: D301 - the backspace makes the library keep the lines
-    config = read_config(config_file, sets)
     folder = open_journal(path, config)
     from amqsidecar.journals.verify import verify_against, verify_files  # noqa: PLC0415 - an extra
 

@@ -9,11 +9,12 @@ import typer
 
 from amqsidecar.cli.opened import opened_schedule
 from amqsidecar.cli.operate.operations_command import usage_errors
-from amqsidecar.cli.options import ConfigFile, Output, OutputFormat, Sets
+from amqsidecar.cli.options import Output, OutputFormat
 from amqsidecar.cli.printing import confirmed, print_json, print_line, print_lines, say
-from amqsidecar.cli.reading import read_config
+from amqsidecar.cli.reading import configured
 from amqsidecar.cli.user import cli_actor
 from amqsidecar.clock import SystemClock
+from amqsidecar.config.schema import Config
 from amqsidecar.errors import EditRefused
 from amqsidecar.messages.edit import edit_message
 from amqsidecar.messages.view import view_message
@@ -30,7 +31,9 @@ from amqsidecar.telemetry import audit
 _VALUE = "NAME[:TYPE]=VALUE"
 
 
+@configured
 def edit(
+    *,
     message: Annotated[
         str, typer.Argument(metavar="ID", help="Number of a row, or a redelivery id.")
     ],
@@ -67,8 +70,7 @@ def edit(
         bool, typer.Option("--dry-run", help="Show the result without changing anything.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Don't ask.")] = False,
-    config_file: ConfigFile = None,
-    sets: Sets = None,
+    config: Config,
     output: Output = OutputFormat.TEXT,
 ) -> None:
     r"""Edit a message and re-send it now.
@@ -80,7 +82,6 @@ def edit(
     \b
     JSON: the operation, as `operation show`; with --dry-run what the message would be
     """
-    config = read_config(config_file, sets)
     change = MessageEdit(
         text=None if text is None else _text(_read(text)),
         data=None if data is None else _read(data),

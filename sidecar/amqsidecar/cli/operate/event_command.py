@@ -5,21 +5,22 @@ from typing import Annotated
 import typer
 
 from amqsidecar.cli.opened import opened_schedule
-from amqsidecar.cli.options import ConfigFile, Output, OutputFormat, Sets
+from amqsidecar.cli.options import Output, OutputFormat
 from amqsidecar.cli.printing import print_json, print_line
-from amqsidecar.cli.reading import read_config
+from amqsidecar.cli.reading import configured
 from amqsidecar.cli.user import cli_actor
 from amqsidecar.clock import SystemClock
+from amqsidecar.config.schema import Config
 from amqsidecar.operations.act import ActionRefused
 from amqsidecar.operations.markers import report_event
 from amqsidecar.operations.words import one_line
 
 
+@configured
 def event(
     name: Annotated[str, typer.Argument(help="Name of the event, such as invoice-4711.")],
     *,
-    config_file: ConfigFile = None,
-    sets: Sets = None,
+    config: Config,
     output: Output = OutputFormat.TEXT,
 ) -> None:
     """Report an event outside: what waits for it is released.
@@ -29,7 +30,7 @@ def event(
     \b
     JSON: {"name", "at_ms", "author"}
     """  # noqa: D301 - the backspace makes the library keep the lines
-    with opened_schedule(read_config(config_file, sets), read_only=False) as store:
+    with opened_schedule(config, read_only=False) as store:
         try:
             signal = report_event(store, name, cli_actor(), SystemClock().now_ms())
         except ActionRefused as error:

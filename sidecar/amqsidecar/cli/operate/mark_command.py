@@ -5,16 +5,18 @@ from typing import Annotated
 import typer
 
 from amqsidecar.cli.opened import opened_schedule
-from amqsidecar.cli.options import ConfigFile, Output, OutputFormat, Sets
+from amqsidecar.cli.options import Output, OutputFormat
 from amqsidecar.cli.printing import print_json, print_line, say
-from amqsidecar.cli.reading import read_config
+from amqsidecar.cli.reading import configured
 from amqsidecar.cli.user import cli_actor
 from amqsidecar.clock import SystemClock
+from amqsidecar.config.schema import Config
 from amqsidecar.operations.act import ActionRefused
 from amqsidecar.operations.markers import MARKERS_MAX, set_marker
 from amqsidecar.operations.words import clock_time, one_line
 
 
+@configured
 def mark(
     text: Annotated[
         str | None,
@@ -32,8 +34,7 @@ def mark(
             "destinations.",
         ),
     ] = "",
-    config_file: ConfigFile = None,
-    sets: Sets = None,
+    config: Config,
     output: Output = OutputFormat.TEXT,
 ) -> None:
     """Mark this moment, such as a deployment, and print the markers.
@@ -45,7 +46,6 @@ def mark(
     """  # noqa: D301 - the backspace makes the library keep the lines
     if text is None and destination:
         raise typer.BadParameter("give the text of the marker")
-    config = read_config(config_file, sets)
     with opened_schedule(config, read_only=text is None) as store:
         if text is not None:
             try:

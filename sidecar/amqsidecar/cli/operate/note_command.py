@@ -6,19 +6,18 @@ import typer
 
 from amqsidecar.cli.opened import opened_schedule
 from amqsidecar.cli.options import (
-    ConfigFile,
     FilterDestination,
     FilterGroup,
     FilterNumber,
     Output,
     OutputFormat,
-    Sets,
     duration_ms,
 )
 from amqsidecar.cli.printing import print_json, print_line, say
-from amqsidecar.cli.reading import canonical, read_config
+from amqsidecar.cli.reading import canonical, configured
 from amqsidecar.cli.user import cli_actor
 from amqsidecar.clock import SystemClock
+from amqsidecar.config.schema import Config
 from amqsidecar.errors import NothingFound
 from amqsidecar.model.failure import GroupNote
 from amqsidecar.model.schedule import RowFilter
@@ -31,6 +30,7 @@ from amqsidecar.operations.words import clock_time, one_line
 from amqsidecar.schedule import Schedule
 
 
+@configured
 def note(
     words: Annotated[
         list[str] | None,
@@ -70,8 +70,7 @@ def note(
             '"" = separate the group that --cause-group names whole.',
         ),
     ] = None,
-    config_file: ConfigFile = None,
-    sets: Sets = None,
+    config: Config,
     output: Output = OutputFormat.TEXT,
 ) -> None:
     """Write a note on a group of failures, and print its notes.
@@ -82,7 +81,6 @@ def note(
     JSON: [{"destination", "cause_group", "at_ms", "author", "text", "owner", "snoozed_until_ms",
     "muted_deaths", "merged_into"}]
     """  # noqa: D301 - the backspace makes the library keep the lines
-    config = read_config(config_file, sets)
     reference, text = _read_words(words or [], is_named=not (group is None and cause_group is None))
     if [reference, group, cause_group].count(None) != 2:
         raise typer.BadParameter("give the group: ID, --group N, or --cause-group TEXT")

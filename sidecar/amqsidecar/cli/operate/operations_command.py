@@ -23,9 +23,10 @@ from amqsidecar.cli.options import (
     takes,
 )
 from amqsidecar.cli.printing import print_json, print_line, print_rows, say
-from amqsidecar.cli.reading import read_config
+from amqsidecar.cli.reading import configured, read_config
 from amqsidecar.cli.user import cli_actor
 from amqsidecar.clock import SystemClock
+from amqsidecar.config.schema import Config
 from amqsidecar.errors import NothingFound
 from amqsidecar.model.operation import (
     SENDS,
@@ -79,7 +80,9 @@ class MembersChoice(StrEnum):
     UNKNOWN = "unknown"
 
 
+@configured
 def operations(
+    *,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="Maximum number.")] = 20,
     before: Annotated[
         int | None,
@@ -87,8 +90,7 @@ def operations(
             min=1, max=INT_MAX, help="Only operations with a lower number, for the next page."
         ),
     ] = None,
-    config_file: ConfigFile = None,
-    sets: Sets = None,
+    config: Config,
     output: Output = OutputFormat.TEXT,
 ) -> None:
     """List operations, the newest first.
@@ -96,7 +98,6 @@ def operations(
     \b
     JSON: {"operations": [see `operation show`], "next_before": null | number}
     """  # noqa: D301 - the backspace makes the library keep the lines
-    config = read_config(config_file, sets)
     with opened_schedule(config) as store:
         page = list_operations(store, limit, before)
     if output is OutputFormat.JSON:
@@ -137,7 +138,9 @@ def _operation() -> None:
 
 
 @operation.command()
+@configured
 def show(
+    *,
     number: Number,
     members: Annotated[
         MembersChoice | None, typer.Option(help="Also list its messages with this outcome.")
@@ -154,8 +157,7 @@ def show(
             "code 69 if some are not, or came back.",
         ),
     ] = None,
-    config_file: ConfigFile = None,
-    sets: Sets = None,
+    config: Config,
     output: Output = OutputFormat.TEXT,
 ) -> None:
     """Show an operation's progress and the outcomes of its messages.
@@ -169,7 +171,6 @@ def show(
     with --members also "members": [{"redelivery_id", "destination", "changed_at_ms",
     "resent_at_ms", "outcome", "evidence"}] and "next_after"
     """  # noqa: D301 - as above
-    config = read_config(config_file, sets)
     wait_ms = None if wait is None else duration_ms(wait, "--wait")
     page, clock = None, SystemClock()
     until_s = clock.monotonic_s() + (wait_ms or 0) / 1000
