@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any, TypedDict
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypedDict
 
 import msgspec
 
@@ -63,6 +64,21 @@ RowChange = Callable[[RowView], Change | None]
 """Returns the change of a row; None = it stays as it is."""
 
 
+_Said = ParamSpec("_Said")
+
+
+def _row_change(
+    change: Callable[Concatenate[RowView, _Said], Change | None],
+) -> Callable[_Said, RowChange]:
+    """Make a `RowChange` of a function that takes the row before what the action says."""
+
+    @wraps(change)
+    def saying(*args: _Said.args, **more: _Said.kwargs) -> RowChange:
+        return lambda row: change(row, *args, **more)
+
+    return saying
+
+
 FIRST_OF_LIFE = 1
 """The redelivery count of the first re-send of a new life."""
 
@@ -91,114 +107,107 @@ def _about(row: RowView, now_ms: int, destination: str | None = None) -> _About:
     }
 
 
-def retry(now_ms: int, actor: str, reason: str = "", operation: int = 0) -> RowChange:
+@_row_change
+def retry(
+    row: RowView, now_ms: int, actor: str, reason: str = "", operation: int = 0
+) -> Change | None:
     """Make rows due now, also held and parked ones; an exhausted one begins a new life.
 
     One that lies in its final queue is taken back for it.
 
     Args:
+        row: which may change.
         now_ms: the time.
         actor: the person or program that acts.
         reason: why, in the person's words.
         operation: its number; 0 = none.
     """
-
-    def make_due(row: RowView) -> Change | None:
-        if row.recall is Recall.SEND:
-            return None
-        is_ended = row.state is RowState.EXHAUSTED
-        about = _about(row, now_ms, row.destination if is_ended else None)
-        event = Retried(**about, actor=actor, reason=reason)
-        if row.is_in_final_queue:
-            return _recalled(row, event, Recall.SEND, recall_operation=operation)
-        if is_ended:
-            return _sent_to(row.destination, row, event, now_ms)
-        due_at_ms = min(row.due_at_ms, now_ms) if row.state is RowState.WAITING else now_ms
-        return _changed(row, event, state=RowState.WAITING, due_at_ms=due_at_ms, passes_gates=True)
-
-    return make_due
+    if row.recall is Recall.SEND:
+        return None
+    is_ended = row.state is RowState.EXHAUSTED
+    about = _about(row, now_ms, row.destination if is_ended else None)
+    event = Retried(**about, actor=actor, reason=reason)
+    if row.is_in_final_queue:
+        return _recalled(row, event, Recall.SEND, recall_operation=operation)
+    if is_ended:
+        return _sent_to(row.destination, row, event, now_ms)
+    due_at_ms = min(row.due_at_ms, now_ms) if row.state is RowState.WAITING else now_ms
+    return _changed(row, event, state=RowState.WAITING, due_at_ms=due_at_ms, passes_gates=True)
 
 
-def cancel(now_ms: int, actor: str, suffix: str) -> RowChange:
+@_row_change
+def cancel(row: RowView, now_ms: int, actor: str, suffix: str) -> Change | None:
     """Send rows to their final dead-letter queue now; if none is decided: source plus suffix.
 
     Messages that are there already are not taken back, even if that was requested before.
     """
-
-    def change(row: RowView) -> Change | None:
-        if row.is_final and row.recall not in (*WANTED, Recall.RULES):
-            return None
-        queue = row.final_queue or str(final_queue(parse_destination(row.source), suffix))
-        event = Cancelled(**_about(row, now_ms, queue), actor=actor)
-        if row.is_final:
-            return _recalled(row, event, Recall.LEAVE)
-        return _changed(
-            row,
-            event,
-            state=RowState.WAITING,
-            due_at_ms=now_ms,
-            is_final=True,
-            # Why: a final row has the redeliveries that were, others have the next one.
-            redelivery_count=row.redelivery_count - (row.state is not RowState.EXHAUSTED),
-            final_queue=queue,
-            recall=Recall.LEAVE,
-        )
-
-    return change
+    if row.is_final and row.recall not in (*WANTED, Recall.RULES):
+        return None
+    queue = row.final_queue or str(final_queue(parse_destination(row.source), suffix))
+    event = Cancelled(**_about(row, now_ms, queue), actor=actor)
+    if row.is_final:
+        return _recalled(row, event, Recall.LEAVE)
+    return _changed(
+        row,
+        event,
+        state=RowState.WAITING,
+        due_at_ms=now_ms,
+        is_final=True,
+        # Why: a final row has the redeliveries that were, others have the next one.
+        redelivery_count=row.redelivery_count - (row.state is not RowState.EXHAUSTED),
+        final_queue=queue,
+        recall=Recall.LEAVE,
+    )
 
 
+@_row_change
 def redirect(
-    now_ms: int, actor: str, target: str, reason: str = "", operation: int = 0
-) -> RowChange:
+    row: RowView, now_ms: int, actor: str, target: str, reason: str = "", operation: int = 0
+) -> Change | None:
     """Send rows to another destination now.
 
     The count stays; a final row becomes an ordinary one, whose re-send is one more redelivery; an
     exhausted one begins a new life. One that lies in its final queue is taken back for it.
 
     Args:
+        row: which may change.
         now_ms: the new due time.
         actor: the person or program that acts.
         target: canonical text.
         reason: why, in the person's words.
         operation: its number; 0 = none.
     """
-
-    def change(row: RowView) -> Change | None:
-        event = Redirected(**_about(row, now_ms, target), actor=actor, reason=reason)
-        if row.is_in_final_queue:
-            return _recalled(
-                row, event, Recall.SEND, destination=target, recall_operation=operation
-            )
-        return _sent_to(target, row, event, now_ms)
-
-    return change
+    event = Redirected(**_about(row, now_ms, target), actor=actor, reason=reason)
+    if row.is_in_final_queue:
+        return _recalled(row, event, Recall.SEND, destination=target, recall_operation=operation)
+    return _sent_to(target, row, event, now_ms)
 
 
-def discard(now_ms: int, actor: str, operation: int = 0, *, exports: bool = False) -> RowChange:
+@_row_change
+def discard(
+    row: RowView, now_ms: int, actor: str, operation: int = 0, *, exports: bool = False
+) -> Change | None:
     """Drop rows and their messages; a message in its final queue is taken back first.
 
     Args:
+        row: which may change.
         now_ms: the time.
         actor: the person or program that acts.
         operation: its number, by which it can be undone; 0 = none.
         exports: the messages are written to the journal's folder before.
     """
-
-    def drop(row: RowView) -> Change | None:
-        if row.is_in_final_queue:
-            if row.recall is Recall.DISCARD:
-                return None
-            reason = "to be taken back out of its final dead-letter queue and discarded"
-            held = Held(**_about(row, now_ms), reason=reason, actor=actor)
-            return _recalled(row, held, Recall.DISCARD, recall_operation=operation)
-        if exports:
-            recall = Recall.DROP if row.recall is Recall.RETURN else Recall.EXPORT
-            held = Held(**_about(row, now_ms), reason=TO_EXPORT, actor=actor)
-            return _changed(row, held, recall=recall, recall_operation=operation)
-        event = Discarded(**_about(row, now_ms), rule=f"discarded by {actor}", actor=actor)
-        return _changed(row, event, is_removed=True, undone_by=operation)
-
-    return drop
+    if row.is_in_final_queue:
+        if row.recall is Recall.DISCARD:
+            return None
+        reason = "to be taken back out of its final dead-letter queue and discarded"
+        held = Held(**_about(row, now_ms), reason=reason, actor=actor)
+        return _recalled(row, held, Recall.DISCARD, recall_operation=operation)
+    if exports:
+        recall = Recall.DROP if row.recall is Recall.RETURN else Recall.EXPORT
+        held = Held(**_about(row, now_ms), reason=TO_EXPORT, actor=actor)
+        return _changed(row, held, recall=recall, recall_operation=operation)
+    event = Discarded(**_about(row, now_ms), rule=f"discarded by {actor}", actor=actor)
+    return _changed(row, event, is_removed=True, undone_by=operation)
 
 
 _UNDONE = {
@@ -208,16 +217,13 @@ _UNDONE = {
 }
 
 
-def undo_discard(now_ms: int, actor: str, operation: int) -> RowChange:
+@_row_change
+def undo_discard(row: RowView, now_ms: int, actor: str, operation: int) -> Change | None:
     """Leave or put back into final queues what an operation has not discarded yet."""
-
-    def change(row: RowView) -> Change | None:
-        recall = _UNDONE.get(row.recall)
-        if row.recall_operation != operation or recall is None:
-            return None
-        return _changed(row, restored(row, now_ms, actor), recall=recall)
-
-    return change
+    recall = _UNDONE.get(row.recall)
+    if row.recall_operation != operation or recall is None:
+        return None
+    return _changed(row, restored(row, now_ms, actor), recall=recall)
 
 
 def restored(row: RowView, now_ms: int, actor: str) -> Restored:
@@ -225,17 +231,14 @@ def restored(row: RowView, now_ms: int, actor: str) -> Restored:
     return Restored(**_about(row, now_ms), actor=actor)
 
 
-def take_back(now_ms: int, actor: str) -> RowChange:
+@_row_change
+def take_back(row: RowView, now_ms: int, actor: str) -> Change | None:
     """Take exhausted messages out of their final queues, and keep them in the schedule."""
-
-    def change(row: RowView) -> Change | None:
-        is_kept = not row.is_in_final_queue and row.recall is not Recall.RETURN
-        if row.state is not RowState.EXHAUSTED or is_kept or row.recall is Recall.KEEP:
-            return None
-        event = Held(**_about(row, now_ms), reason=TAKEN_BACK, actor=actor)
-        return _recalled(row, event, Recall.KEEP if row.is_final else Recall.NONE)
-
-    return change
+    is_kept = not row.is_in_final_queue and row.recall is not Recall.RETURN
+    if row.state is not RowState.EXHAUSTED or is_kept or row.recall is Recall.KEEP:
+        return None
+    event = Held(**_about(row, now_ms), reason=TAKEN_BACK, actor=actor)
+    return _recalled(row, event, Recall.KEEP if row.is_final else Recall.NONE)
 
 
 class OrderKeeper:
@@ -256,40 +259,35 @@ class OrderKeeper:
         return self._last_ms
 
 
-def give_back(now_ms: int, due_at_ms: Mapping[int, int]) -> RowChange:
+@_row_change
+def give_back(row: RowView, now_ms: int, due_at_ms: Mapping[int, int]) -> Change | None:
     """Return messages that were taken back beside others to their final queue.
 
     Args:
+        row: which may change.
         now_ms: the time.
         due_at_ms: of rows, by number; the others are left as they are.
     """
-
-    def change(row: RowView) -> Change | None:
-        if row.recall is not Recall.RETURN or row.id not in due_at_ms:
-            return None
-        reason = "goes back to its final dead-letter queue: it was not chosen"
-        event = Held(**_about(row, now_ms, row.final_queue or row.destination), reason=reason)
-        return _changed(
-            row,
-            event,
-            state=RowState.WAITING,
-            due_at_ms=due_at_ms[row.id],
-            is_final=True,
-            recall=Recall.LEAVE,
-        )
-
-    return change
+    if row.recall is not Recall.RETURN or row.id not in due_at_ms:
+        return None
+    reason = "goes back to its final dead-letter queue: it was not chosen"
+    event = Held(**_about(row, now_ms, row.final_queue or row.destination), reason=reason)
+    return _changed(
+        row,
+        event,
+        state=RowState.WAITING,
+        due_at_ms=due_at_ms[row.id],
+        is_final=True,
+        recall=Recall.LEAVE,
+    )
 
 
-def miss(now_ms: int, queue: str) -> RowChange:
+@_row_change
+def miss(row: RowView, now_ms: int, queue: str) -> Change | None:
     """Forget exhausted rows whose messages are not in their final dead-letter queue any more."""
-
-    def drop(row: RowView) -> Change | None:
-        if not row.is_in_final_queue or row.final_queue != queue:
-            return None
-        return _changed(row, Missed(**_about(row, now_ms, queue)), is_removed=True)
-
-    return drop
+    if not row.is_in_final_queue or row.final_queue != queue:
+        return None
+    return _changed(row, Missed(**_about(row, now_ms, queue)), is_removed=True)
 
 
 class Exhausting(msgspec.Struct, frozen=True, kw_only=True):
@@ -305,31 +303,29 @@ def waits_until(name: str, until_ms: int, rule: str) -> str:
     return f"waits for {name}, at the latest until {latest:%Y-%m-%d %H:%M:%S}Z: {rule}"
 
 
-def hold(now_ms: int, actor: str, wait: WaitFor | None = None) -> RowChange:
+@_row_change
+def hold(row: RowView, now_ms: int, actor: str, wait: WaitFor | None = None) -> Change | None:
     """Keep waiting rows until a person releases them, or an event outside is reported.
 
     What lies in place stays there until a person acts on it again.
 
     Args:
+        row: which may change.
         now_ms: the time.
         actor: the person or program that acts.
         wait: for the event; None = only a person releases them.
     """
     reason = f"held by {actor}"
-
-    def change(row: RowView) -> Change | None:
-        if row.recall is Recall.RULES and row.is_in_final_queue:
-            event = Held(**_about(row, now_ms), reason=reason, actor=actor)
-            return _recalled(row, event, Recall.NONE, reason=reason)
-        if row.state is not RowState.WAITING:
-            return None
-        if wait is not None:
-            until_ms = now_ms + wait.longest_ms
-            return _waiting_for(row, now_ms, wait.event, until_ms, reason, actor)
-        event = Held(**_about(row, now_ms, row.destination), reason=reason, actor=actor)
-        return _changed(row, event, state=RowState.HELD, reason=reason)
-
-    return change
+    if row.recall is Recall.RULES and row.is_in_final_queue:
+        event = Held(**_about(row, now_ms), reason=reason, actor=actor)
+        return _recalled(row, event, Recall.NONE, reason=reason)
+    if row.state is not RowState.WAITING:
+        return None
+    if wait is not None:
+        until_ms = now_ms + wait.longest_ms
+        return _waiting_for(row, now_ms, wait.event, until_ms, reason, actor)
+    event = Held(**_about(row, now_ms, row.destination), reason=reason, actor=actor)
+    return _changed(row, event, state=RowState.HELD, reason=reason)
 
 
 def _waiting_for(
@@ -340,48 +336,43 @@ def _waiting_for(
     return _changed(row, event, state=RowState.HELD, due_at_ms=until_ms, reason=reason, gate=name)
 
 
+@_row_change
 def end_wait(
-    ended: Mapping[int, EndedWait], now_ms: int, exhausting: Exhausting | None
-) -> RowChange:
+    row: RowView, ended: Mapping[int, EndedWait], now_ms: int, exhausting: Exhausting | None
+) -> Change | None:
     """Release rows whose event was reported, and those whose longest wait has passed.
 
     Args:
+        row: which may change.
         ended: by number of the row.
         now_ms: the time.
         exhausting: decides the place of messages whose longest wait has passed; None = they are
             released, too.
     """
-
-    def change(row: RowView) -> Change | None:
-        wait = ended[row.id]
-        if row.state is not RowState.HELD or row.gate != wait.name:
-            return None
-        if wait.author is not None:
-            # Why: an event of before must not make a message that dies again and again spin.
-            is_early = wait.reported_at_ms < row.received_at_ms
-            due_at_ms = row.received_at_ms + row.delay_ms if is_early else now_ms
-            return _released(row, now_ms, due_at_ms, f"event {wait.name} of {wait.author}")
-        if row.due_at_ms > now_ms:
-            return None
-        rule = f"the longest wait for {wait.name} has passed"
-        if exhausting is None or row.is_final:
-            return _released(row, now_ms, now_ms, rule)
-        return _exhausted(row, rule, now_ms, exhausting)
-
-    return change
+    wait = ended[row.id]
+    if row.state is not RowState.HELD or row.gate != wait.name:
+        return None
+    if wait.author is not None:
+        # Why: an event of before must not make a message that dies again and again spin.
+        is_early = wait.reported_at_ms < row.received_at_ms
+        due_at_ms = row.received_at_ms + row.delay_ms if is_early else now_ms
+        return _released(row, now_ms, due_at_ms, f"event {wait.name} of {wait.author}")
+    if row.due_at_ms > now_ms:
+        return None
+    rule = f"the longest wait for {wait.name} has passed"
+    if exhausting is None or row.is_final:
+        return _released(row, now_ms, now_ms, rule)
+    return _exhausted(row, rule, now_ms, exhausting)
 
 
-def release(now_ms: int, actor: str) -> RowChange:
+@_row_change
+def release(row: RowView, now_ms: int, actor: str) -> Change | None:
     """Release held rows: they are sent at their due time, at once if it has passed."""
-
-    def change(row: RowView) -> Change | None:
-        if row.state is not RowState.HELD:
-            return None
-        # Why: the due time of what waits for an event is the end of that wait.
-        due_at_ms = row.due_at_ms if row.gate is None else row.received_at_ms + row.delay_ms
-        return _released(row, now_ms, due_at_ms, actor)
-
-    return change
+    if row.state is not RowState.HELD:
+        return None
+    # Why: the due time of what waits for an event is the end of that wait.
+    due_at_ms = row.due_at_ms if row.gate is None else row.received_at_ms + row.delay_ms
+    return _released(row, now_ms, due_at_ms, actor)
 
 
 def _released(row: RowView, now_ms: int, due_at_ms: int, actor: str) -> Change:
@@ -396,64 +387,58 @@ def waits_for_redelivery(row: RowView) -> bool:
     return row.state is RowState.WAITING and not row.is_final and row.recall is Recall.NONE
 
 
-def explain(event: Explained) -> RowChange:
+@_row_change
+def explain(row: RowView, event: Explained) -> Change | None:
     """Give a row the cause and the group that its consumer's note names."""
-
-    def change(row: RowView) -> Change | None:
-        return _regrouped(row, event, cause=event.cause, cause_group=event.cause_group)
-
-    return change
+    return _regrouped(row, event, cause=event.cause, cause_group=event.cause_group)
 
 
-def regroup(group: str, now_ms: int) -> RowChange:
+@_row_change
+def regroup(row: RowView, group: str, now_ms: int) -> Change | None:
     """Move rows to the group that theirs became a part of."""
-
-    def change(row: RowView) -> Change | None:
-        about = _about(row, now_ms, row.destination)
-        event = Regrouped(**about, cause_group=group, former_group=row.cause_group)
-        return _regrouped(row, event, cause_group=group)
-
-    return change
+    about = _about(row, now_ms, row.destination)
+    event = Regrouped(**about, cause_group=group, former_group=row.cause_group)
+    return _regrouped(row, event, cause_group=group)
 
 
-def obey(note: CauseNote, died_at_ms: int, now_ms: int, exhausting: Exhausting) -> RowChange:
+@_row_change
+def obey(
+    row: RowView, note: CauseNote, died_at_ms: int, now_ms: int, exhausting: Exhausting
+) -> Change | None:
     """Do to waiting rows what the verdict of a note says; without a verdict nothing.
 
     Args:
+        row: which may change.
         note: with the verdict.
         died_at_ms: from when a delay counts.
         now_ms: the time.
         exhausting: decides the place of exhausted messages.
     """
     rule = f"verdict of {note.author}: {note.verdict}"
-
-    def change(row: RowView) -> Change | None:
-        if not waits_for_redelivery(row):
+    if not waits_for_redelivery(row):
+        return None
+    match note.verdict:
+        case RetryAfter(delay_ms):
+            due_at_ms = max(now_ms, died_at_ms + delay_ms)
+            event = Scheduled(
+                **_about(row, now_ms, row.destination),
+                delay_ms=delay_ms,
+                due_at_ms=due_at_ms,
+                redelivery_count=row.redelivery_count,
+                rule=rule,
+            )
+            return _changed(row, event, state=RowState.WAITING, due_at_ms=due_at_ms)
+        case WaitFor(event, longest_ms):
+            until_ms = max(row.due_at_ms, died_at_ms + longest_ms)
+            return _waiting_for(row, now_ms, event, until_ms, rule)
+        case Never():
+            return _exhausted(row, rule, now_ms, exhausting)
+        case RedirectTo(destination):
+            target = str(parse_destination(destination))
+            redirected = Redirected(**_about(row, now_ms, target), actor=rule)
+            return _changed(row, redirected, destination=target)
+        case None:
             return None
-        match note.verdict:
-            case RetryAfter(delay_ms):
-                due_at_ms = max(now_ms, died_at_ms + delay_ms)
-                event = Scheduled(
-                    **_about(row, now_ms, row.destination),
-                    delay_ms=delay_ms,
-                    due_at_ms=due_at_ms,
-                    redelivery_count=row.redelivery_count,
-                    rule=rule,
-                )
-                return _changed(row, event, state=RowState.WAITING, due_at_ms=due_at_ms)
-            case WaitFor(event, longest_ms):
-                until_ms = max(row.due_at_ms, died_at_ms + longest_ms)
-                return _waiting_for(row, now_ms, event, until_ms, rule)
-            case Never():
-                return _exhausted(row, rule, now_ms, exhausting)
-            case RedirectTo(destination):
-                target = str(parse_destination(destination))
-                redirected = Redirected(**_about(row, now_ms, target), actor=rule)
-                return _changed(row, redirected, destination=target)
-            case None:
-                return None
-
-    return change
 
 
 def _exhausted(row: RowView, rule: str, now_ms: int, exhausting: Exhausting) -> Change:
