@@ -4,20 +4,20 @@ from typing import Annotated
 
 import typer
 
-from amqsidecar.cli.options import INT_MAX, Output, OutputFormat
+from amqsidecar.cli.options import INT_MAX
 from amqsidecar.cli.pipeline.options import (
     DAYS_MAX,
     Events,
     Markers,
-    Master,
     OutputFolder,
-    SparkConf,
+    SparkJob,
     Until,
-    run_job,
+    spark_job,
 )
 from amqsidecar.cli.times import time_ms
 
 
+@spark_job
 def causes(
     events: Events,
     output_folder: OutputFolder,
@@ -43,10 +43,7 @@ def causes(
         int, typer.Option(min=0, max=INT_MAX, metavar="N", help="Maximum deaths shown per group.")
     ] = 3,
     markers: Markers = None,
-    master: Master = None,
-    conf: SparkConf = None,
-    output: Output = OutputFormat.TEXT,
-) -> None:
+) -> SparkJob:
     """Report causes of death: the new ones, and those that grow.
 
     Per destination and over time. Writes tables and `report.html`; what they mean:
@@ -54,7 +51,6 @@ def causes(
     """
     from amqsidecar.pipeline.causes.causes import CausesOptions, run_causes  # noqa: PLC0415 - an extra
     from amqsidecar.pipeline.markers import load_markers  # noqa: PLC0415 - an extra
-    from amqsidecar.pipeline.session import open_session  # noqa: PLC0415 - an extra
 
     options = CausesOptions(
         events=events,
@@ -65,9 +61,4 @@ def causes(
         examples=examples,
         markers=load_markers(markers) if markers else (),
     )
-    run_job(
-        "causes",
-        f"{options.output_folder}/report.html",
-        output,
-        lambda: run_causes(open_session("causes", master, conf or ()), options),
-    )
+    return f"{options.output_folder}/report.html", lambda spark: run_causes(spark, options)

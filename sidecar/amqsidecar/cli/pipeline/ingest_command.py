@@ -1,11 +1,11 @@
 """`amqsidecar pipeline ingest`: the journals of many sidecars in one table."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from amqsidecar.cli.options import INT_MAX, Output, OutputFormat
-from amqsidecar.cli.pipeline.options import DAYS_MAX, Master, SparkConf, run_job
+from amqsidecar.cli.options import INT_MAX
+from amqsidecar.cli.pipeline.options import DAYS_MAX, SparkJob, spark_job
 from amqsidecar.errors import ConfigError, Problem
 
 Table = Annotated[
@@ -18,6 +18,7 @@ Table = Annotated[
 ]
 
 
+@spark_job
 def ingest(
     journal: Annotated[
         list[str],
@@ -67,10 +68,7 @@ def ingest(
             show_default="for ever",
         ),
     ] = None,
-    master: Master = None,
-    conf: SparkConf = None,
-    output: Output = OutputFormat.TEXT,
-) -> None:
+) -> SparkJob:
     """Add the events of journals to a table, each once.
 
     May be killed at any time and is simply run again.
@@ -81,7 +79,6 @@ def ingest(
     if version.startswith(("4.0.", "4.1.")):
         what = f"is {version}; its streams in Python know no read limits: ingest needs 4.2 or later"
         raise ConfigError([Problem("pyspark", what)])
-    from amqsidecar.pipeline.session import open_session  # noqa: PLC0415 - an extra
     from amqsidecar.pipeline.sources.ingest import IngestOptions, run_ingest  # noqa: PLC0415 - an extra
 
     options = IngestOptions(
@@ -94,13 +91,13 @@ def ingest(
         skip_lost=skip_lost,
         keep_days=keep_days,
     )
-    spark = open_session("ingest", master, conf or ())
-    # Why: Spark logs a hundred lines for each failure, and every failure reaches us as an error.
-    if not is_remote():
-        spark.sparkContext.setLogLevel("FATAL")
 
-    def job() -> dict[str, object]:
+    def job(spark: Any) -> dict[str, object]:
+        # Why: Spark logs a hundred lines for each failure, and every failure reaches us as an
+        # error.
+        if not is_remote():
+            spark.sparkContext.setLogLevel("FATAL")
         run_ingest(spark, options)
         return {}
 
-    run_job("ingest", table, output, job)
+    return table, job

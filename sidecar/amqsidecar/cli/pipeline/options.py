@@ -1,12 +1,14 @@
-"""Options that every job has, and the line with which each ends; imports nothing heavy."""
+"""Options of jobs, and the command that is made of each; imports nothing heavy."""
 
+import inspect
 import time
 from collections.abc import Callable, Mapping
-from typing import Annotated, Final
+from functools import wraps
+from typing import Annotated, Any, Final
 
 import typer
 
-from amqsidecar.cli.options import OutputFormat
+from amqsidecar.cli.options import Output, OutputFormat
 from amqsidecar.cli.printing import print_json, print_line
 
 DAYS_MAX: Final = 36_500
@@ -80,30 +82,48 @@ Markers = Annotated[
 ]
 
 
-def run_job(
-    name: str, path: str, output: OutputFormat, job: Callable[[], Mapping[str, object] | None]
-) -> None:
-    """Run a job, and print one line: where its results are, what it found, how long it took.
+SparkJob = tuple[str, Callable[[Any], Mapping[str, object] | None]]
+"""Where the results will be, and what to do with a Spark session.
 
-    Args:
-        name: of the job.
-        path: where its results are.
-        output: as text, or as JSON with all that `summary.json` has.
-        job: returns what it found, lists by heading; None = nothing is new.
+That returns what it found, lists by heading; None = nothing is new.
+"""
+
+
+def spark_job(function: Callable[..., SparkJob]) -> Callable[..., None]:
+    """Make a command of a job, with the options of all jobs besides its own.
+
+    At its end it prints one line: where the results are, what was found, how long it took.
     """
-    begun = time.monotonic()
-    found = job()
-    seconds = round(time.monotonic() - begun, 1)
-    if output is OutputFormat.JSON:
-        print_json(
-            {"job": name, "path": path, "seconds": seconds, "is_new": found is not None}
-            | dict(found or {})
-        )
-        return
-    counts = [
-        f"{heading.replace('_', ' ')}: {len(lines)}"
-        for heading, lines in (found or {}).items()
-        if isinstance(lines, list)
+
+    @wraps(function)
+    def command(master: Any, conf: Any, output: OutputFormat, **values: Any) -> None:
+        name, (path, job) = function.__name__, function(**values)
+        from amqsidecar.pipeline.session import open_session  # noqa: PLC0415 - an extra
+
+        begun = time.monotonic()
+        found = job(open_session(name, master, conf or ()))
+        seconds = round(time.monotonic() - begun, 1)
+        if output is OutputFormat.JSON:
+            print_json(
+                {"job": name, "path": path, "seconds": seconds, "is_new": found is not None}
+                | dict(found or {})
+            )
+            return
+        counts = [
+            f"{heading.replace('_', ' ')}: {len(lines)}"
+            for heading, lines in (found or {}).items()
+            if isinstance(lines, list)
+        ]
+        result = ", ".join(counts) or ("done" if found is not None else "nothing is new")
+        print_line(f"{name}: {result}; {path}; {seconds} s")
+
+    own = inspect.signature(function).parameters.values()
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    parameters = [
+        *(one.replace(kind=keyword) for one in own),
+        inspect.Parameter("master", keyword, default=None, annotation=Master),
+        inspect.Parameter("conf", keyword, default=None, annotation=SparkConf),
+        inspect.Parameter("output", keyword, default=OutputFormat.TEXT, annotation=Output),
     ]
-    result = ", ".join(counts) or ("done" if found is not None else "nothing is new")
-    print_line(f"{name}: {result}; {path}; {seconds} s")
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return command

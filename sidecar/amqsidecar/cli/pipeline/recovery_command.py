@@ -5,17 +5,16 @@ from typing import Annotated, Final
 
 import typer
 
-from amqsidecar.cli.options import INT_MAX, Output, OutputFormat, duration_ms
+from amqsidecar.cli.options import INT_MAX, duration_ms
 from amqsidecar.cli.pipeline.options import (
     Events,
     Horizon,
     Markers,
-    Master,
     OutputFolder,
     Since,
-    SparkConf,
+    SparkJob,
     Until,
-    run_job,
+    spark_job,
 )
 from amqsidecar.cli.times import time_ms
 
@@ -30,6 +29,7 @@ class PeriodChoice(StrEnum):
 _DAYS: Final = {PeriodChoice.DAY: 1, PeriodChoice.WEEK: 7}
 
 
+@spark_job
 def recovery(
     events: Events,
     output_folder: OutputFolder,
@@ -65,10 +65,7 @@ def recovery(
         ),
     ] = None,
     markers: Markers = None,
-    master: Master = None,
-    conf: SparkConf = None,
-    output: Output = OutputFormat.TEXT,
-) -> None:
+) -> SparkJob:
     """Compute how many messages recover by which re-send.
 
     Per destination and cause, with bounds. A message that does not return after a re-send has
@@ -78,7 +75,6 @@ def recovery(
     from amqsidecar.pipeline.markers import load_markers  # noqa: PLC0415 - an extra
     from amqsidecar.pipeline.places import load_owners  # noqa: PLC0415 - an extra
     from amqsidecar.pipeline.recovery.recovery import RecoveryOptions, run_recovery  # noqa: PLC0415 - an extra
-    from amqsidecar.pipeline.session import open_session  # noqa: PLC0415 - an extra
 
     options = RecoveryOptions(
         events=events,
@@ -93,9 +89,4 @@ def recovery(
         owners=load_owners(groups) if groups else {},
         markers=load_markers(markers) if markers else (),
     )
-    run_job(
-        "recovery",
-        f"{options.output_folder}/report.html",
-        output,
-        lambda: run_recovery(open_session("recovery", master, conf or ()), options),
-    )
+    return f"{options.output_folder}/report.html", lambda spark: run_recovery(spark, options)

@@ -4,20 +4,20 @@ from typing import Annotated
 
 import typer
 
-from amqsidecar.cli.options import INT_MAX, Output, OutputFormat, duration_ms
+from amqsidecar.cli.options import INT_MAX, duration_ms
 from amqsidecar.cli.pipeline.options import (
     Events,
     Horizon,
-    Master,
     OutputFolder,
     Since,
-    SparkConf,
+    SparkJob,
     Until,
-    run_job,
+    spark_job,
 )
 from amqsidecar.cli.times import time_ms
 
 
+@spark_job
 def whatif(
     events: Events,
     output_folder: OutputFolder,
@@ -70,17 +70,13 @@ def whatif(
             "the first possible moment.",
         ),
     ] = 2.0,
-    master: Master = None,
-    conf: SparkConf = None,
-    output: Output = OutputFormat.TEXT,
-) -> None:
+) -> SparkJob:
     """Play policies on the history, and compare their results.
 
     Recoveries, re-sends and time to recovery, with bounds. Decides by the same code as the
     sidecar. Writes the policies' results, and a proposal: proposal/policy.yaml, and
     proposal/values.yaml for Helm. Tables and what they mean: `deploy/reference/pipeline.md`.
     """
-    from amqsidecar.pipeline.session import open_session  # noqa: PLC0415 - an extra
     from amqsidecar.pipeline.whatif.search import Rule  # noqa: PLC0415 - an extra
     from amqsidecar.pipeline.whatif.whatif import WhatifOptions, run_whatif  # noqa: PLC0415 - an extra
 
@@ -95,9 +91,4 @@ def whatif(
         least_messages=least_messages,
         search=Rule(share_tolerance / 100, slowdown) if search else None,
     )
-    run_job(
-        "whatif",
-        f"{options.output_folder}/report.html",
-        output,
-        lambda: run_whatif(open_session("whatif", master, conf or ()), options),
-    )
+    return f"{options.output_folder}/report.html", lambda spark: run_whatif(spark, options)
