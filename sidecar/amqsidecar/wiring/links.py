@@ -167,18 +167,22 @@ class LinkMaker:
             BrokerRefused: as above, if it refuses us.
         """
         url = self._config.broker.url[self._number]
+        if self._kind(url) is BrokerKind.ARTEMIS:
+            settings = self._for_artemis(instance)
+            is_stomp = url.scheme.startswith("stomp")
+            return self._stomp_artemis(settings) if is_stomp else self._artemis(url, settings)
+        classic = self._for_classic(instance)
         if url.scheme.startswith("openwire"):
-            return self._openwire(instance)
-        if url.scheme.startswith("core"):
-            return self._core_artemis(instance)
-        if url.scheme.startswith("artemis"):
-            return self._artemis_pair(instance)
-        is_artemis = self._kind(url) is BrokerKind.ARTEMIS
+            from amqsidecar.brokers.openwire.link import OpenWireLink  # noqa: PLC0415 - as above
+
+            return OpenWireLink(classic)
         if url.scheme.startswith("amqp"):
-            make = self._amqp_artemis if is_artemis else self._amqp_classic
-        else:
-            make = self._stomp_artemis if is_artemis else self._stomp_classic
-        return make(instance)
+            from amqsidecar.brokers.amqp_classic.link import AmqpClassicLink  # noqa: PLC0415
+
+            return AmqpClassicLink(classic)
+        from amqsidecar.brokers.stomp_classic.link import StompClassicLink  # noqa: PLC0415
+
+        return StompClassicLink(classic)
 
     def make_delaying(self) -> DelayingLink:
         """Return a link to a broker that keeps waiting messages.
@@ -188,31 +192,31 @@ class LinkMaker:
             BrokerRefused: as `make`; or this broker can't keep it over this wire.
         """
         url = self._config.broker.url[self._number]
-        if url.scheme.startswith("core"):
-            return self._core_artemis(INSTANCE)
-        if url.scheme.startswith("artemis"):
-            return self._artemis_pair(INSTANCE)
         kind = self._kind(url)
-        if kind is BrokerKind.ARTEMIS and url.scheme.startswith("amqp"):
-            return self._amqp_artemis(INSTANCE)
-        raise BrokerRefused(NOT_KEPT[kind])
+        if kind is BrokerKind.CLASSIC or url.scheme.startswith("stomp"):
+            raise BrokerRefused(NOT_KEPT[kind])
+        return self._artemis(url, self._for_artemis(INSTANCE))
 
     def _kind(self, url: BrokerUrl) -> BrokerKind:
         if url.scheme.startswith("openwire"):
             return BrokerKind.CLASSIC
+        if url.scheme.startswith(("core", "artemis")):
+            return BrokerKind.ARTEMIS
         ask = self._ask_over_amqp if url.scheme.startswith("amqp") else self._ask_over_stomp
         return self._config.broker.expected_kind or ask(self._endpoint())
 
-    def _openwire(self, instance: str) -> ExaminedLink:
-        from amqsidecar.brokers.openwire.link import OpenWireLink  # noqa: PLC0415 - as above
+    def _artemis(
+        self, url: BrokerUrl, settings: ArtemisLinkSettings
+    ) -> "CoreArtemisLink | AmqpArtemisLink | ArtemisPairLink":
+        """Return a link over Core or AMQP; `artemis:` = both, where AMQP's library is installed."""
+        if url.scheme.startswith("amqp"):
+            from amqsidecar.brokers.amqp_artemis.link import AmqpArtemisLink  # noqa: PLC0415
 
-        return OpenWireLink(self._for_classic(instance))
-
-    def _artemis_pair(self, instance: str) -> "CoreArtemisLink | ArtemisPairLink":
-        """Return a link over Core, and over AMQP beside it where its library is installed."""
+            return AmqpArtemisLink(settings)
         from amqsidecar.brokers.core_artemis.link import CoreArtemisLink  # noqa: PLC0415
 
-        settings = self._for_artemis(instance)
+        if url.scheme.startswith("core"):
+            return CoreArtemisLink(settings)
         if not has_amqp():
             why = 'AMQP needs pip install "amqsidecar[amqp]"'
             return CoreArtemisLink(replace(settings, why_amqp_left=lambda: why))
@@ -235,27 +239,7 @@ class LinkMaker:
             crash_point=self._crash_point,
         )
 
-    def _core_artemis(self, instance: str) -> "CoreArtemisLink":
-        from amqsidecar.brokers.core_artemis.link import CoreArtemisLink  # noqa: PLC0415
-
-        return CoreArtemisLink(self._for_artemis(instance))
-
-    def _amqp_artemis(self, instance: str) -> "AmqpArtemisLink":
-        from amqsidecar.brokers.amqp_artemis.link import AmqpArtemisLink  # noqa: PLC0415
-
-        return AmqpArtemisLink(self._for_artemis(instance))
-
-    def _amqp_classic(self, instance: str) -> ExaminedLink:
-        from amqsidecar.brokers.amqp_classic.link import AmqpClassicLink  # noqa: PLC0415
-
-        return AmqpClassicLink(self._for_classic(instance))
-
-    def _stomp_classic(self, instance: str) -> ExaminedLink:
-        from amqsidecar.brokers.stomp_classic.link import StompClassicLink  # noqa: PLC0415
-
-        return StompClassicLink(self._for_classic(instance))
-
-    def _stomp_artemis(self, instance: str) -> ExaminedLink:
+    def _stomp_artemis(self, settings: ArtemisLinkSettings) -> ExaminedLink:
         from amqsidecar.brokers.stomp_artemis.link import StompArtemisLink  # noqa: PLC0415
 
         if self._config.store.is_shared:
@@ -267,7 +251,7 @@ class LinkMaker:
                 "broker.url, or a schedule of one sidecar"
             )
             raise ConfigError([Problem("store.url", what)])
-        return StompArtemisLink(self._for_artemis(instance))
+        return StompArtemisLink(settings)
 
     def _for_artemis(self, instance: str) -> ArtemisLinkSettings:
         return ArtemisLinkSettings(
