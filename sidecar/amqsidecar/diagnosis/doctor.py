@@ -158,11 +158,6 @@ class Doctor:
             self._found += shared_rules_findings(settings.schedule, settings.rules_digest)
         return in_order(self._found)
 
-    def _find(
-        self, check: Check, severity: Severity, subject: str, what: str, mend: str = ""
-    ) -> None:
-        self._found.append(Finding(check, severity, subject, what, mend))
-
     def _make(self) -> ExaminedLink:
         # Why by chance: Classic 5.18 keeps the client id of a refused log-in for ever.
         link = self._make_link(f"doctor-{secrets.token_hex(4)}")
@@ -178,7 +173,7 @@ class Doctor:
     def _refuse_log_in(self, refused: BrokerRefused) -> None:
         words = str(refused)
         if read_refusal(words) is None:
-            self._find(Check.BROKER, Severity.PROBLEM, self._settings.place, words)
+            self._found.append(Finding(Check.BROKER, Severity.PROBLEM, self._settings.place, words))
             return
         self._rights.note(ADVISORIES, "logging in", words)
         self._found.append(new_finding("log_in_refused", self._settings.place))
@@ -372,7 +367,7 @@ class Doctor:
         try:
             tokens = link.foreign_tokens(settings.schedule.instances)
         except BrokerRefused as refused:
-            self._find(Check.SCHEDULE, Severity.NOTE, settings.place, str(refused))
+            self._found.append(Finding(Check.SCHEDULE, Severity.NOTE, settings.place, str(refused)))
             return
         self._found += foreign_token_findings(
             tokens,
@@ -407,7 +402,9 @@ class Doctor:
         try:
             counters = link.queue_counters([*sources][:1])
         except BrokerRefused as refused:
-            self._find(Check.OUTCOMES, Severity.WARNING, settings.place, str(refused))
+            self._found.append(
+                Finding(Check.OUTCOMES, Severity.WARNING, settings.place, str(refused))
+            )
             return
         self._found += counting_findings(counters, settings.place)
 
@@ -485,7 +482,9 @@ class Doctor:
                 line = _LINE_IN_WORDS.search(words)
                 what = f"a run could not start: {words}"
                 mend = "" if line is None else line[0]
-                self._find(Check.BROKER, Severity.PROBLEM, self._settings.place, what, mend)
+                self._found.append(
+                    Finding(Check.BROKER, Severity.PROBLEM, self._settings.place, what, mend)
+                )
 
     def _at_work(self, link: ExaminedSession) -> None:
         if self._kind is not BrokerKind.CLASSIC:

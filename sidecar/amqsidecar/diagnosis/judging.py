@@ -83,14 +83,12 @@ def loop_findings(
     """Yield queues that would be read as well as written."""
     names = IntakeNames(kind)
     names.replace(intake)
+    what = (
+        f"is read, and its name ends with {suffix} like the queues of final dead letters: these "
+        "would circulate"
+    )
     found = [
-        _problem(
-            item.destination.name,
-            f"is read, and its name ends with {suffix} like the queues of final dead letters: "
-            "these would circulate",
-        )
-        for item in intake
-        if item.destination.name.endswith(suffix)
+        (item.destination.name, what) for item in intake if item.destination.name.endswith(suffix)
     ]
     named = named_origins(rules) if isinstance(rules, ClassicRules) else ()
     for origin in dict.fromkeys((*named, *origins)):
@@ -100,8 +98,10 @@ def loop_findings(
             "is both a dead-letter queue and an origin: messages that applications send there "
             "would be taken as dead letters"
         )
-        found.append(_problem(str(origin), what))
-    yield from found
+        found.append((str(origin), what))
+    for subject, what in found:
+        mend = "intake: {queues: [DLQ]}"
+        yield Finding(Check.LOOPS, Severity.PROBLEM, subject, what, mend)
     if intake and not found:
         yield new_finding("no_loops", "intake.queues", suffix=suffix)
 
@@ -136,16 +136,6 @@ def counting_findings(counters: Mapping[Destination, Counters], place: str) -> I
         )
     else:
         yield new_finding("outcomes_counted", place)
-
-
-def _problem(subject: str, what: str) -> Finding:
-    return Finding(
-        Check.LOOPS,
-        Severity.PROBLEM,
-        subject,
-        what,
-        "intake: {queues: [DLQ]}",
-    )
 
 
 def backlog_finding(

@@ -88,7 +88,9 @@ class RightsTrial:
             if problem is None:
                 problem = trials.write(final)
             if problem is not None and read_refusal(problem) is None:
-                self._find(Check.FINAL_QUEUES, Severity.PROBLEM, final, problem)
+                self.found.append(
+                    Finding(Check.FINAL_QUEUES, Severity.PROBLEM, str(final), problem)
+                )
             elif self.note(final, "sending final messages", problem, wanted="send"):
                 self.found.append(new_finding("final_queue_usable", final))
 
@@ -175,9 +177,6 @@ class RightsTrial:
             if refusal is not None and refusal.destination.address not in self.roles:
                 address = refusal.destination.address
                 self.roles[address] = tells.roles(address)
-
-    def _find(self, check: Check, severity: Severity, subject: Destination, what: str) -> None:
-        self.found.append(Finding(check, severity, str(subject), what))
 
 
 def _final_problem(terms: SendTerms) -> str | None:

@@ -45,11 +45,6 @@ class Sources:
         self._may_ask = may_ask
         self.found: list[Finding] = []
 
-    def _find(
-        self, check: Check, severity: Severity, subject: str, what: str, mend: str = ""
-    ) -> None:
-        self.found.append(Finding(check, severity, subject, what, mend))
-
     def note_existing(self, link: LookSession, addresses: Collection[str]) -> None:
         """Keep which queues (Artemis: addresses) exist, where the broker reports it."""
         self._rights.existing = self._existing(link, addresses)
@@ -88,17 +83,12 @@ class Sources:
             names = ", ".join(one.destination.name for one in found)
             self.found.append(new_finding("intake_queues", "intake.queues", names=names))
         else:
-            self._find(
-                Check.DEAD_LETTERS,
-                Severity.PROBLEM,
-                "intake.queues",
-                "no dead-letter queue is known, so nothing would be taken"
-                + (
-                    ""
-                    if self._may_ask
-                    else "; without the right to query the broker they must be named"
-                ),
-                "intake: {queues: [DLQ]}",
+            what = "no dead-letter queue is known, so nothing would be taken"
+            if not self._may_ask:
+                what += "; without the right to query the broker they must be named"
+            mend = "intake: {queues: [DLQ]}"
+            self.found.append(
+                Finding(Check.DEAD_LETTERS, Severity.PROBLEM, "intake.queues", what, mend)
             )
         return found
 
@@ -123,7 +113,9 @@ class Sources:
             ]
         for doubt in doubts:
             mend = "intake: {queues: [NAME]}"
-            self._find(Check.DEAD_LETTERS, Severity.WARNING, "intake.queues", doubt, mend)
+            self.found.append(
+                Finding(Check.DEAD_LETTERS, Severity.WARNING, "intake.queues", doubt, mend)
+            )
 
     def guessed_sources(self) -> tuple[Destination, ...]:
         """Return dead-letter addresses of the rules, to try the rights that will be needed."""
@@ -154,7 +146,9 @@ class Sources:
                 self._rights.note(ADVISORIES, purpose, words, exists=False)
             else:
                 mend = "intake: {queues: [NAME]}"
-                self._find(Check.DEAD_LETTERS, Severity.PROBLEM, destination.name, words, mend)
+                self.found.append(
+                    Finding(Check.DEAD_LETTERS, Severity.PROBLEM, destination.name, words, mend)
+                )
             return ()
         if self._rights.existing is None:
             names = ", ".join(one.name for one in found) or "none now"
@@ -191,7 +185,9 @@ class Sources:
             if left.count:
                 self._find_left(left)
             else:
-                self._find(Check.ORIGINS, Severity.NOTE, str(left.queue), left.meaning)
+                self.found.append(
+                    Finding(Check.ORIGINS, Severity.NOTE, str(left.queue), left.meaning)
+                )
         return tuple(found)
 
     def note_leftovers(self, trials: Trials, intake: Sequence[IntakeQueue]) -> None:
