@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from amqsidecar.fleet.desk import Approval, Desk, FleetGroup, FleetOverview, Gathered, PlacePreview
-from amqsidecar.fleet.gather import Person, Said
+from amqsidecar.fleet.gather import Said
 from amqsidecar.http.answers import JSON
 from amqsidecar.http.api.filter import Filter
 from amqsidecar.http.api.openapi import document
@@ -20,8 +20,8 @@ from amqsidecar.http.api.views import RowsAnswer, Session, session
 from amqsidecar.http.masking import Masking
 from amqsidecar.model.operation import Action, Operation
 
-PersonOf = Callable[[Request], Person]
-"""Returns who a request comes from."""
+DeskOf = Callable[[Request], Desk]
+"""Returns what answers whom a request comes from."""
 
 
 class CauseQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -52,33 +52,31 @@ class Approved(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     careful: bool = True
 
 
-def routes(desk: Desk, person_of: PersonOf) -> list[Route]:
+def routes(desk_of: DeskOf) -> list[Route]:
     """Return the routes of the API."""
 
     async def overview(call: Call) -> Any:
-        return await desk.overview(person_of(call.request))
+        return await desk_of(call.request).overview()
 
     async def operations(call: Call) -> Any:
-        return await desk.operations(person_of(call.request))
+        return await desk_of(call.request).operations()
 
     async def groups(call: Call) -> Any:
-        return await desk.groups(person_of(call.request), call.query.cause_group)
+        return await desk_of(call.request).groups(call.query.cause_group)
 
     async def messages(call: Call) -> Any:
         conditions = call.request.query_params.multi_items()
-        return await desk.search(person_of(call.request), conditions)
+        return await desk_of(call.request).search(conditions)
 
     async def preview(call: Call) -> Any:
         query: ActionQuery = call.query
-        return await desk.preview(
-            person_of(call.request), query.action, query.cause_group, query.target
-        )
+        desk = desk_of(call.request)
+        return await desk.preview(query.action, query.cause_group, query.target)
 
     async def begin(call: Call) -> Any:
         body: Approved = call.body
-        person = person_of(call.request)
-        return await desk.begin(
-            person, body.action, body.approvals, body.reason, is_careful=body.careful
+        return await desk_of(call.request).begin(
+            body.action, body.approvals, body.reason, is_careful=body.careful
         )
 
     @cache

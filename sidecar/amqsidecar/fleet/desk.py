@@ -103,17 +103,18 @@ class PlacePreview(msgspec.Struct, frozen=True):
 
 
 class Desk:
-    """Answers for a person what their own rights at each sidecar show them."""
+    """Answers for one person what their own rights at each sidecar show them."""
 
-    def __init__(self, gatherer: Gatherer) -> None:
+    def __init__(self, gatherer: Gatherer, person: Person) -> None:
         self._gatherer = gatherer
+        self._person = person
 
-    async def overview(self, person: Person) -> FleetOverview:
+    async def overview(self) -> FleetOverview:
         """Return the first screen, of what is known within `WAIT_S`."""
         overviews, twins, policies = await asyncio.gather(
-            self._gatherer.all(person, "/overview", SaidOverview, WAIT_S),
-            self._twins(person, WAIT_S),
-            self._gatherer.all(person, "/policies", SaidPolicies, WAIT_S, _SELDOM_S),
+            self._gatherer.all(self._person, "/overview", SaidOverview, WAIT_S),
+            self._twins(WAIT_S),
+            self._gatherer.all(self._person, "/policies", SaidPolicies, WAIT_S, _SELDOM_S),
         )
         watch = self._gatherer.watch
         rules = {one.sidecar.name: one.value.digest for one in policies if one.value is not None}
@@ -143,9 +144,9 @@ class Desk:
             rules={kind: _sorted(found) for kind, found in kinds.items()},
         )
 
-    async def groups(self, person: Person, cause_group: str | None = None) -> Gathered[FleetGroup]:
+    async def groups(self, cause_group: str | None = None) -> Gathered[FleetGroup]:
         """Return groups by cause: all, or the one of this cause."""
-        said = await self._counted(person, "/groups?limit=500", list[SaidGroup])
+        said = await self._counted("/groups?limit=500", list[SaidGroup])
         places = (
             _at(one, group)
             for one in said.found
@@ -154,32 +155,29 @@ class Desk:
         )
         return Gathered(_merged(places), said.missing)
 
-    async def search(
-        self, person: Person, conditions: Sequence[tuple[str, str]]
-    ) -> Gathered[Said[RowsAnswer]]:
+    async def search(self, conditions: Sequence[tuple[str, str]]) -> Gathered[Said[RowsAnswer]]:
         """Return the newest messages of each sidecar; conditions are as its API takes them."""
         path = f"/messages?{urlencode([*conditions, ('limit', '20')])}"
-        return await self._counted(person, path, RowsAnswer)
+        return await self._counted(path, RowsAnswer)
 
-    async def operations(self, person: Person) -> Gathered[Said[Operation]]:
+    async def operations(self) -> Gathered[Said[Operation]]:
         """Return the newest operations of all sidecars, the newest first."""
-        said = await self._counted(person, "/operations", list[Operation])
+        said = await self._counted("/operations", list[Operation])
         found = [(each.created_at_ms, one, each) for one in said.found for each in one.value or []]
         found.sort(key=lambda one: -one[0])
         return Gathered([_at(one, each) for _, one, each in found], said.missing)
 
     async def preview(
-        self, person: Person, action: Action, cause_group: str, target: str | None = None
+        self, action: Action, cause_group: str, target: str | None = None
     ) -> Gathered[PlacePreview]:
         """Return the preview of an action at each place of a cause, by its own sidecar.
 
         Args:
-            person: who asks.
             action: to preview.
             cause_group: of the messages.
             target: of a redirect, at each broker; None = another action.
         """
-        groups = await self.groups(person, cause_group)
+        groups = await self.groups(cause_group)
 
         async def look(place: Said[SaidGroup]) -> PlacePreview:
             assert place.value is not None  # noqa: S101 - `_merged` was given it
@@ -187,7 +185,7 @@ class Desk:
             query = {"action": action, **_filter(group.destination, group.number)}
             query |= {} if target is None else {"target": target}
             path = f"/preview?{urlencode(query)}"
-            said = await self._gatherer.one(person, name, path, Preview)
+            said = await self._gatherer.one(self._person, name, path, Preview)
             approval = None
             if said.value is not None and said.value.count:
                 approval = Approval(
@@ -205,7 +203,6 @@ class Desk:
 
     async def begin(
         self,
-        person: Person,
         action: Action,
         approvals: Sequence[Approval],
         reason: str,
@@ -228,24 +225,24 @@ class Desk:
                 "reason": reason,
                 "pace": pace,
             }
-            return await self._gatherer.one(person, one.sidecar, "/operations", Operation, wish)
+            return await self._gatherer.one(
+                self._person, one.sidecar, "/operations", Operation, wish
+            )
 
         return [*await asyncio.gather(*map(ask, approvals))]
 
-    async def _counted(
-        self, person: Person, path: str, kind: type[AnswerT]
-    ) -> Gathered[Said[AnswerT]]:
+    async def _counted(self, path: str, kind: type[AnswerT]) -> Gathered[Said[AnswerT]]:
         """Return one answer for each schedule."""
         said, twins = await asyncio.gather(
-            self._gatherer.all(person, path, kind), self._twins(person, LONG_S)
+            self._gatherer.all(self._person, path, kind), self._twins(LONG_S)
         )
         found = [one for one in said if one.sidecar.name not in twins]
         return Gathered(found, {one.sidecar.name: one.problem for one in found if one.problem})
 
-    async def _twins(self, person: Person, wait_s: float) -> dict[str, str]:
+    async def _twins(self, wait_s: float) -> dict[str, str]:
         """Return sidecars on the schedule of another one that is reached, and that other one."""
         return find_twins(
-            await self._gatherer.all(person, "/status", SaidStatus, wait_s, _SELDOM_S)
+            await self._gatherer.all(self._person, "/status", SaidStatus, wait_s, _SELDOM_S)
         )
 
 

@@ -7,8 +7,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from amqsidecar.fleet.api import PersonOf
-from amqsidecar.fleet.desk import Approval, Desk, Gathered, PlacePreview
+from amqsidecar.fleet.api import DeskOf
+from amqsidecar.fleet.desk import Approval, Gathered, PlacePreview
 from amqsidecar.http.access import HttpRefused
 from amqsidecar.http.console.action_pages import asked_action
 from amqsidecar.http.console.console import PageFrame
@@ -26,22 +26,22 @@ NAVIGATION: Final = (
 )
 
 
-def routes(frame: PageFrame, desk: Desk, person_of: PersonOf) -> list[BaseRoute]:
+def routes(frame: PageFrame, desk_of: DeskOf) -> list[BaseRoute]:
     """Return the routes of the pages."""
     show = frame.page
 
     async def overview(request: Request) -> Response:
-        found = await desk.overview(person_of(request))
+        found = await desk_of(request).overview()
         return await show(request, "fleet.html", now_ms=found.at_ms, overview=found)
 
     async def groups(request: Request) -> Response:
-        said = await desk.groups(person_of(request))
+        said = await desk_of(request).groups()
         found, missing = said.found[:200], said.missing
         return await show(request, "fleet_groups.html", groups=found, missing=missing)
 
     async def group(request: Request) -> Response:
         cause = request.query_params.get("group", "")
-        said = await desk.groups(person_of(request), cause)
+        said = await desk_of(request).groups(cause)
         values = {"cause_group": cause, "missing": said.missing, "offered": ACTIONS}
         found = next(iter(said.found), None)
         return await show(request, "fleet_group.html", group=found, **values)
@@ -54,7 +54,7 @@ def routes(frame: PageFrame, desk: Desk, person_of: PersonOf) -> list[BaseRoute]
             if one.parameter and one.address
             for value in query.fields.get(one.address, [])
         ]
-        said = await desk.search(person_of(request), conditions) if conditions else None
+        said = await desk_of(request).search(conditions) if conditions else None
         answers = [(one, one.value) for one in said.found if one.value] if said else []
         rows = [(one, row) for one, answer in answers for row in answer.rows]
         return await show(
@@ -69,7 +69,7 @@ def routes(frame: PageFrame, desk: Desk, person_of: PersonOf) -> list[BaseRoute]
         )
 
     async def operations(request: Request) -> Response:
-        said = await desk.operations(person_of(request))
+        said = await desk_of(request).operations()
         values = {"missing": said.missing, "actions": ACTIONS}
         found = said.found[:200]
         return await show(request, "fleet_operations.html", operations=found, **values)
@@ -80,7 +80,7 @@ def routes(frame: PageFrame, desk: Desk, person_of: PersonOf) -> list[BaseRoute]
         needs_target = action is Action.REDIRECT and target is None
         said = Gathered[PlacePreview]([], {})
         if not needs_target:
-            said = await desk.preview(person_of(request), action, cause, target)
+            said = await desk_of(request).preview(action, cause, target)
         return await show(
             request,
             "fleet_action.html",
@@ -103,9 +103,8 @@ def routes(frame: PageFrame, desk: Desk, person_of: PersonOf) -> list[BaseRoute]
             approvals = [msgspec.json.decode(one, type=Approval) for one in texts]
         except msgspec.MsgspecError as error:
             raise HttpRefused(400, f"approve: expected what the preview gave: {error}") from error
-        person, reason = person_of(request), str(form.get("reason", ""))
-        is_careful = form.get("how") != "once"
-        said = await desk.begin(person, action, approvals, reason, is_careful=is_careful)
+        reason, is_careful = str(form.get("reason", "")), form.get("how") != "once"
+        said = await desk_of(request).begin(action, approvals, reason, is_careful=is_careful)
         begun = [*zip(approvals, said, strict=False)]
         return await show(request, "fleet_begun.html", words=words, begun=begun)
 

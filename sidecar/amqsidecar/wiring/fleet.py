@@ -16,7 +16,7 @@ from amqsidecar.config.tls_context import trusted_by
 from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.fleet import api, pages
 from amqsidecar.fleet.desk import Desk
-from amqsidecar.fleet.gather import Gatherer, Person
+from amqsidecar.fleet.gather import Gatherer
 from amqsidecar.fleet.person import person_of
 from amqsidecar.fleet.sources import ACCOUNT, FleetSources, PodSource
 from amqsidecar.fleet.watch import PROBE_S, Watch
@@ -69,18 +69,18 @@ async def _serve(config: Config, clock: SystemClock, metrics: Metrics) -> None:
     tls = trusted_by(options.ca_file, "fleet.ca_file")
     client = Client(tls, options.timeout_s, options.answer_mib * _MIB)
     watch = Watch(_sources(config), Client(tls, PROBE_S, _MIB), clock)
-    desk = Desk(Gatherer(watch, client, clock, options.requests))
+    gatherer = Gatherer(watch, client, clock, options.requests)
     frame = PageFrame(clock, Masking(), pages.NAVIGATION, templates="amqsidecar.fleet")
     settings = access_settings(config)
     entrance = set_up(settings, clock, frame.static.url("console.css"))
 
-    def person(request: Request) -> Person:
-        return person_of(request, entrance.access, settings)
+    def desk_of(request: Request) -> Desk:
+        return Desk(gatherer, person_of(request, entrance.access, settings))
 
     app = make_app(
         make_probes(metrics.render, lambda: "", lambda: "; ".join(watch.sources.problems)),
         entrance.access,
-        [*api.routes(desk, person), *pages.routes(frame, desk, person), *entrance.routes],
+        [*api.routes(desk_of), *pages.routes(frame, desk_of), *entrance.routes],
         frame.show_refusal,
     )
     http = HttpServer(app, is_shared=Proxies(config.http.trusted_proxies).has)

@@ -120,7 +120,7 @@ def test_groups_of_one_cause_are_one_and_credentials_go_with_each_question() -> 
         ]
         client = Answers({"one/api/v1/groups": groups, "two/api/v1/groups": groups[:1]})
         client.answers |= {f"{name}/api/v1/status": {} for name in ("one", "two")}
-        found = await Desk(gatherer(client, "one", "two")).groups(ANNA)
+        found = await Desk(gatherer(client, "one", "two"), ANNA).groups()
         [group] = found.found
         assert (group.trend, group.last_at_ms, group.counts["exhausted"]) == ("up", 9, 5)
         assert [place.sidecar.name for place in group.places] == ["one", "one", "two"]
@@ -135,7 +135,7 @@ def test_a_preview_leaves_no_place_of_a_cause_out() -> None:
         groups = [SaidGroup(n, f"queue://q.{n}", "timeout", exhausted=1) for n in range(300)]
         client = Answers({"one/api/v1/groups": groups, "one/api/v1/preview": None})
         client.answers["one/api/v1/status"] = {}
-        found = await Desk(gatherer(client, "one")).preview(ANNA, Action.RETRY, "timeout")
+        found = await Desk(gatherer(client, "one"), ANNA).preview(Action.RETRY, "timeout")
         assert len(found.found) == len(groups)
 
     asyncio.run(look())
