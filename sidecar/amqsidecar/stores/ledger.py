@@ -3,19 +3,23 @@
 A store overrides how texts are stored, and what its data model or its locks make different.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import msgspec
 
-from amqsidecar.model.event import Marked
+from amqsidecar.ledger import MemberUpdate
+from amqsidecar.model.event import AnyEvent, Marked
 from amqsidecar.model.failure import LATEST_KEPT, CountKey, FailureCount, FailureGroup, GroupNote
 from amqsidecar.model.marker import MARKS_KEPT, Marker, ServiceMark, ServiceMarkKind
-from amqsidecar.model.operation import Member, Operation, is_working
+from amqsidecar.model.operation import Member, Operation, OperationState, OutcomeKind, is_working
 from amqsidecar.model.outcome import Observation
+from amqsidecar.model.schedule import RowView
 from amqsidecar.model.signal import EndedWait, Signal
 from amqsidecar.store import StoreTransaction
+from amqsidecar.stores.member_updates import updated
 from amqsidecar.stores.packing import pack_struct, structs_of
 from amqsidecar.stores.rows import GROUPED_CHARACTERS, INDEXED_CHARACTERS, LAST_ID
 
@@ -63,6 +67,14 @@ def set_followed(database: StoreDatabase, position: str) -> None:
     database.queue("swap_value", **values)
 
 
+class LedgerTransaction(StoreTransaction, Protocol):
+    """A transaction for a person's action."""
+
+    def put_back(self, number: int, limit: int) -> list[RowView]:
+        """Put back discarded rows of an operation, unchanged; return them, at most `limit`."""
+        ...
+
+
 def counts_of(rows: Iterable[Sequence[Any]]) -> list[FailureCount]:
     """Return rows of a query for counts: the fields of the key in their order, and the count."""
     return [FailureCount(key=structs_of(CountKey, [key])[0], count=count) for *key, count in rows]
@@ -99,7 +111,7 @@ class CommonLedger(CommonPart):
         with self._written():
             return self._write(change(self._locked(number)))
 
-    def _written(self) -> AbstractContextManager[StoreTransaction]:
+    def _written(self) -> AbstractContextManager[LedgerTransaction]:
         """Begin a transaction for a person's action."""
         raise NotImplementedError
 
@@ -126,6 +138,58 @@ class CommonLedger(CommonPart):
             body=body,
         )
         return decode_operation(body)
+
+    def put_back(
+        self,
+        number: int,
+        event_of: Callable[[RowView], AnyEvent],
+        limit: int,
+        progress: Callable[[Operation], Operation],
+    ) -> Operation:
+        """See `Ledger`; the step is done whole or not at all."""
+        with self._written() as transaction:
+            before = self._locked(number)
+            if before.state is not OperationState.UNDOING:
+                return before
+            views = transaction.put_back(number, limit)
+            transaction.record([event_of(view) for view in views])
+            count = before.restored + len(views)
+            return self._write(progress(msgspec.structs.replace(before, restored=count)))
+
+    # Members.
+
+    def update_members(self, updates: Sequence[MemberUpdate], position: str) -> None:
+        by_member = defaultdict[str, list[MemberUpdate]](list)
+        for update in updates:
+            by_member[self._member_key(update.redelivery_id)].append(update)
+        changed: list[tuple[int, Member]] = []
+        resent, came_back = Counter[int](), Counter[int]()
+        with self._written():
+            for number, before in self._open_members(by_member) if by_member else ():
+                member = before
+                for update in by_member[member.redelivery_id]:
+                    if member.outcome in (None, OutcomeKind.RESENT):
+                        member = updated(member, update) or member
+                if member is not before:
+                    resent[number] += before.resent_at_ms is None
+                    came_back[number] += member.outcome is OutcomeKind.CAME_BACK
+                    changed.append((number, member))
+            if changed:
+                self._write_members(changed)
+                self._count_members(resent, came_back)
+            set_followed(self._database, position)
+
+    def _member_key(self, redelivery_id: str) -> str:
+        """Return a redelivery id as members have it."""
+        raise NotImplementedError
+
+    def _open_members(self, keys: Collection[str]) -> Iterable[tuple[int, Member]]:
+        """Return members of which something is to come still, with their operations."""
+        raise NotImplementedError
+
+    def _write_members(self, changed: Sequence[tuple[int, Member]]) -> None:
+        """Write what was seen of members of operations."""
+        raise NotImplementedError
 
     def _count_members(self, resent: Mapping[int, int], came_back: Mapping[int, int]) -> None:
         """Add to the counts of operations by their numbers; `resent` names all."""

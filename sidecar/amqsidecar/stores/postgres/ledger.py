@@ -10,14 +10,14 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from amqsidecar.ledger import RowKey, RowOrder, RowPage, Tail
+from amqsidecar.ledger import Tail
 from amqsidecar.model.failure import (
     BUCKET_MS,
     CountKind,
     FailureCount,
     GroupTally,
 )
-from amqsidecar.model.schedule import ExhaustedTally, GateTally, RowFilter
+from amqsidecar.model.schedule import ExhaustedTally, GateTally
 from amqsidecar.stores.ledger import CommonLedger, counts_of
 from amqsidecar.stores.outbox import whole_blocks
 from amqsidecar.stores.packing import (
@@ -29,7 +29,7 @@ from amqsidecar.stores.packing import (
     unpack_events,
 )
 from amqsidecar.stores.postgres.database import PostgresDatabase, PostgresRows, pg_text
-from amqsidecar.stores.postgres.pages import page_of_rows
+from amqsidecar.stores.postgres.pages import PostgresPages
 from amqsidecar.stores.rows import LAST_ID, STATES
 
 _BLOCKS_AT_ONCE = 200
@@ -54,7 +54,7 @@ class _Position(msgspec.Struct, frozen=True, array_like=True):
     block: int = 0
 
 
-class PostgresLooking(CommonLedger):
+class PostgresLooking(CommonLedger, PostgresPages):
     """The side of a `Ledger` that only looks, of the store that inherits it."""
 
     _database: PostgresDatabase
@@ -86,11 +86,6 @@ class PostgresLooking(CommonLedger):
         values = {"bounds": list(bounds_ms), "from_ms": bounds_ms[0], "until_ms": bounds_ms[-1]}
         counts: dict[int, int] = dict(self._database.rows("due_counts", **values))
         return [counts.get(number, 0) for number in range(1, len(bounds_ms))]
-
-    def page_rows(
-        self, row_filter: RowFilter, order: RowOrder, limit: int, after: RowKey | None = None
-    ) -> RowPage:
-        return page_of_rows(self._database, row_filter, order, limit, after)
 
     def messages_called(self, name: str, limit: int) -> list[str]:
         values = {"message_id": pg_text(name), "limit": limit}

@@ -6,20 +6,19 @@ a cycle has locked: it ends, and another one tries again.
 """
 
 import time
-from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
 
 import msgspec
 
-from amqsidecar.ledger import MemberOutcome, MemberUpdate, Original, Select
+from amqsidecar.ledger import MemberOutcome, Original, Select
 from amqsidecar.model.event import AnyEvent, OutcomeProved
 from amqsidecar.model.failure import MERGED_BACK_MS
 from amqsidecar.model.operation import Member, Operation, OperationState, OutcomeKind
 from amqsidecar.model.row_changes import Change, RowChange
 from amqsidecar.model.schedule import RowFilter, RowView
-from amqsidecar.stores.ledger import CommonLedger, decode_operation, set_followed
-from amqsidecar.stores.member_updates import new_outcomes, overtaken_rows, updated
+from amqsidecar.stores.ledger import CommonLedger, decode_operation
+from amqsidecar.stores.member_updates import new_outcomes, overtaken_rows
 from amqsidecar.stores.packing import structs_of
 from amqsidecar.stores.postgres.database import PostgresDatabase, pg_text
 from amqsidecar.stores.postgres.events import event_key, read_since
@@ -90,23 +89,6 @@ class PostgresOperations(CommonLedger):
                     return self._write(progress(after))
             time.sleep(PAUSE_S)
 
-    def put_back(
-        self,
-        number: int,
-        event_of: Callable[[RowView], AnyEvent],
-        limit: int,
-        progress: Callable[[Operation], Operation],
-    ) -> Operation:
-        """See `Ledger`; the step is done whole or not at all."""
-        with self._written() as transaction:
-            before = self._locked(number)
-            if before.state is not OperationState.UNDOING:
-                return before
-            views = transaction.put_back(number, limit)
-            transaction.record([event_of(view) for view in views])
-            count = before.restored + len(views)
-            return self._write(progress(msgspec.structs.replace(before, restored=count)))
-
     def forget_discarded(self, before_ms: int, limit: int) -> int:
         with self._written():
             return self._database.change("forget_discarded", before_ms=before_ms, limit=limit)
@@ -131,33 +113,16 @@ class PostgresOperations(CommonLedger):
             for outcome, count in self._database.rows("count_members", number=number)
         }
 
-    def update_members(self, updates: Sequence[MemberUpdate], position: str) -> None:
-        database = self._database
-        with self._written():
-            if updates:
-                self._apply(updates)
-            set_followed(database, position)
+    def _member_key(self, redelivery_id: str) -> str:
+        return event_key(redelivery_id)
 
-    def _apply(self, updates: Sequence[MemberUpdate]) -> None:
-        database = self._database
-        by_member = defaultdict[str, list[MemberUpdate]](list)
-        for update in updates:
-            by_member[event_key(update.redelivery_id)].append(update)
-        changed: list[tuple[int, Member]] = []
-        resent, came_back = Counter[int](), Counter[int]()
-        for number, *fields in database.rows("open_members", redelivery_ids=list(by_member)):
-            [before] = structs_of(Member, [fields])
-            member = before
-            for update in by_member[member.redelivery_id]:
-                if member.outcome in (None, OutcomeKind.RESENT):
-                    member = updated(member, update) or member
-            if member is not before:
-                resent[number] += before.resent_at_ms is None
-                came_back[number] += member.outcome is OutcomeKind.CAME_BACK
-                changed.append((number, member))
-        if not changed:
-            return
-        database.queue(
+    def _open_members(self, keys: Collection[str]) -> Iterable[tuple[int, Member]]:
+        rows = self._database.rows("open_members", redelivery_ids=list(keys))
+        numbers, fields = [row[0] for row in rows], (row[1:] for row in rows)
+        return zip(numbers, structs_of(Member, fields), strict=True)
+
+    def _write_members(self, changed: Sequence[tuple[int, Member]]) -> None:
+        self._database.queue(
             "write_member_updates",
             operations=[number for number, _ in changed],
             redelivery_ids=[member.redelivery_id for _, member in changed],
@@ -165,7 +130,6 @@ class PostgresOperations(CommonLedger):
             outcomes=[str(member.outcome) for _, member in changed],
             evidence=[pg_text(member.evidence) for _, member in changed],
         )
-        self._count_members(resent, came_back)
 
     def settle_members(self, number: int, outcomes: Sequence[MemberOutcome]) -> None:
         with self._written():

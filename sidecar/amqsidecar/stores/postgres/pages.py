@@ -7,6 +7,7 @@ import msgspec
 
 from amqsidecar.ledger import RowKey, RowOrder, RowPage
 from amqsidecar.model.schedule import RowFilter, RowState, RowView
+from amqsidecar.stores.ledger import CommonPart
 from amqsidecar.stores.postgres.database import PostgresDatabase
 from amqsidecar.stores.postgres.rows import (
     conditions_of,
@@ -57,25 +58,6 @@ def next_window(
         until_id = last[0][0] if last else until_id
     views = filtered(database, row_filter, limit, after_id, until_id)
     return NextRows(views, views[-1].id if len(views) == limit else until_id)
-
-
-def page_of_rows(
-    database: PostgresDatabase,
-    row_filter: RowFilter,
-    order: RowOrder,
-    limit: int,
-    after: RowKey | None,
-) -> RowPage:
-    """Return matching rows, in an order."""
-    row_filter = _with_destination(database, row_filter)
-    source, _ = filter_values(row_filter)
-    if source in _FEW_SOURCES:
-        return _sorted_page(database, row_filter, order, limit, after)
-    if order is RowOrder.NEWEST:
-        return _newest_page(database, row_filter, limit, after)
-    if count_tallied(database, _indexed_part(source, row_filter)) <= FEW_ROWS:
-        return _sorted_page(database, row_filter, order, limit, after)
-    return _due_page(database, row_filter, limit, after)
 
 
 def _with_destination(database: PostgresDatabase, row_filter: RowFilter) -> RowFilter:
@@ -172,3 +154,24 @@ def _key_of(order: RowOrder) -> Callable[[RowView], RowKey]:
     if order is RowOrder.NEWEST:
         return lambda row: RowKey(0, row.id)
     return lambda row: RowKey(row.due_at_ms, row.id)
+
+
+class PostgresPages(CommonPart):
+    """The pages of rows of the store that inherits it."""
+
+    _database: PostgresDatabase
+
+    def page_rows(
+        self, row_filter: RowFilter, order: RowOrder, limit: int, after: RowKey | None = None
+    ) -> RowPage:
+        """See `Ledger`."""
+        database = self._database
+        row_filter = _with_destination(database, row_filter)
+        source, _ = filter_values(row_filter)
+        if source in _FEW_SOURCES:
+            return _sorted_page(database, row_filter, order, limit, after)
+        if order is RowOrder.NEWEST:
+            return _newest_page(database, row_filter, limit, after)
+        if count_tallied(database, _indexed_part(source, row_filter)) <= FEW_ROWS:
+            return _sorted_page(database, row_filter, order, limit, after)
+        return _due_page(database, row_filter, limit, after)

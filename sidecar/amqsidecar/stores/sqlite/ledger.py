@@ -1,7 +1,6 @@
 """The ledger of the SQLite store: views and actions of people."""
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
 from itertools import chain, pairwise
 from typing import Any
@@ -10,11 +9,7 @@ import msgspec
 
 from amqsidecar.ledger import (
     MemberOutcome,
-    MemberUpdate,
     Original,
-    RowKey,
-    RowOrder,
-    RowPage,
     Select,
     Tail,
 )
@@ -27,9 +22,9 @@ from amqsidecar.model.failure import (
 )
 from amqsidecar.model.operation import Member, Operation, OperationState, OutcomeKind
 from amqsidecar.model.row_changes import RowChange
-from amqsidecar.model.schedule import ExhaustedTally, GateTally, RowFilter, RowView
-from amqsidecar.stores.ledger import CommonLedger, set_followed
-from amqsidecar.stores.member_updates import new_outcomes, updated
+from amqsidecar.model.schedule import ExhaustedTally, GateTally
+from amqsidecar.stores.ledger import CommonLedger
+from amqsidecar.stores.member_updates import new_outcomes
 from amqsidecar.stores.outbox import whole_blocks
 from amqsidecar.stores.packing import (
     events_called,
@@ -41,7 +36,7 @@ from amqsidecar.stores.packing import (
     unpack_message,
 )
 from amqsidecar.stores.rows import LAST_ID, STATES
-from amqsidecar.stores.sqlite.changes import change_rows, forget_discarded, put_rows_back
+from amqsidecar.stores.sqlite.changes import change_rows, forget_discarded
 from amqsidecar.stores.sqlite.counts import (
     forget_counts,
     read_counts,
@@ -57,12 +52,12 @@ from amqsidecar.stores.sqlite.operations import (
     next_rows,
 )
 from amqsidecar.stores.sqlite.outbox import hidden_block
-from amqsidecar.stores.sqlite.pages import page_rows
+from amqsidecar.stores.sqlite.pages import SqlitePages
 from amqsidecar.stores.sqlite.rows import json_ids, read_in_flight
 from amqsidecar.stores.sqlite.transaction import SqliteTransaction
 
 
-class SqliteLedger(CommonLedger):
+class SqliteLedger(CommonLedger, SqlitePages):
     """The `Ledger` of the store that inherits it.
 
     Promise: each write is one transaction; if the process dies inside, nothing happened.
@@ -125,11 +120,6 @@ class SqliteLedger(CommonLedger):
                 - sum(begin_ms <= due_ms < end_ms for due_ms in hidden)
                 for begin_ms, end_ms in pairwise(bounds_ms)
             ]
-
-    def page_rows(
-        self, row_filter: RowFilter, order: RowOrder, limit: int, after: RowKey | None = None
-    ) -> RowPage:
-        return page_rows(self._database, row_filter, order, limit, after)
 
     def messages_called(self, name: str, limit: int) -> list[str]:
         database, name = self._database, storable(name)
@@ -224,24 +214,6 @@ class SqliteLedger(CommonLedger):
             )
             return self._write(progress(after))
 
-    def put_back(
-        self,
-        number: int,
-        event_of: Callable[[RowView], AnyEvent],
-        limit: int,
-        progress: Callable[[Operation], Operation],
-    ) -> Operation:
-        database = self._database
-        with self._written():
-            operation = self._locked(number)
-            if operation.state is not OperationState.UNDOING:
-                return operation
-            views = put_rows_back(database, number, limit)
-            record_events(database, [event_of(view) for view in views])
-            count = operation.restored + len(views)
-            after = msgspec.structs.replace(operation, restored=count)
-            return self._write(progress(after))
-
     def forget_discarded(self, before_ms: int, limit: int) -> int:
         with self._written():
             return forget_discarded(self._database, before_ms, limit)
@@ -266,23 +238,29 @@ class SqliteLedger(CommonLedger):
             }
         return {outcome: count for outcome, count in counts.items() if count}
 
-    def update_members(self, updates: Sequence[MemberUpdate], position: str) -> None:
-        database = self._database
-        resent, came_back = Counter[int](), Counter[int]()
-        with self._written():
-            for update in updates:
-                key = storable(update.redelivery_id)
-                for number, *row, known in database.query("open_members", (key,)).fetchall():
-                    [member] = structs_of(Member, [(key, *row, OUTCOMES[known], "")])
-                    noted = updated(member, update)
-                    if noted is not None:
-                        outcome, evidence = OUTCOME_NUMBERS[noted.outcome], storable(noted.evidence)
-                        values = (noted.resent_at_ms, outcome, evidence, number, key)
-                        database.query("set_member", values)
-                        resent[number] += member.resent_at_ms is None
-                        came_back[number] += update.has_returned
-            self._count_members(resent, came_back)
-            set_followed(database, position)
+    def _member_key(self, redelivery_id: str) -> str:
+        return storable(redelivery_id)
+
+    def _open_members(self, keys: Collection[str]) -> Iterator[tuple[int, Member]]:
+        for key in keys:
+            for number, *row, known in self._database.query("open_members", (key,)).fetchall():
+                [member] = structs_of(Member, [(key, *row, OUTCOMES[known], "")])
+                yield number, member
+
+    def _write_members(self, changed: Sequence[tuple[int, Member]]) -> None:
+        self._database.query_each(
+            "set_member",
+            [
+                (
+                    one.resent_at_ms,
+                    OUTCOME_NUMBERS[one.outcome],
+                    storable(one.evidence),
+                    number,
+                    one.redelivery_id,
+                )
+                for number, one in changed
+            ],
+        )
 
     def settle_members(self, number: int, outcomes: Sequence[MemberOutcome]) -> None:
         """Write outcomes of members; durable together."""

@@ -5,6 +5,7 @@ from typing import Any
 
 from amqsidecar.ledger import RowKey, RowOrder, RowPage
 from amqsidecar.model.schedule import RowFilter, RowState
+from amqsidecar.stores.ledger import CommonPart
 from amqsidecar.stores.rows import LAST_ID, STATE_NUMBERS, STATES
 from amqsidecar.stores.sqlite.database import SqliteDatabase
 from amqsidecar.stores.sqlite.rows import (
@@ -22,32 +23,6 @@ _FIRST = RowKey(-(2**63), 0)
 _LAST = RowKey(LAST_ID, LAST_ID)
 
 SqliteRows = list[tuple[Any, ...]]
-
-
-def page_rows(
-    database: SqliteDatabase,
-    row_filter: RowFilter,
-    order: RowOrder,
-    limit: int,
-    after: RowKey | None,
-) -> RowPage:
-    """Return matching rows; examines at most some ten thousand rows."""
-    with database.snapshot():
-        taken, sent = read_in_flight(database)
-        source, values = filter_values(database, row_filter)
-        values["limit"] = limit + 1 + len(taken)
-        if order is RowOrder.NEWEST:
-            is_whole = is_served(source, row_filter)
-            rows, end = _newest(database, source, values, after, is_whole=is_whole)
-        else:
-            rows, end = _by_due(database, row_filter, source, values, after)
-        rows = [row for row in rows if row[0] not in taken]
-        if len(rows) > limit:
-            rows = rows[:limit]
-            last = rows[-1]
-            end = RowKey(0 if order is RowOrder.NEWEST else last[2], last[0])
-        views = [view_row(database, row, row[0] in sent) for row in rows]
-    return RowPage(rows=views, next_after=end)
 
 
 def _newest(
@@ -123,3 +98,31 @@ def _until(key: Sequence[int]) -> dict[str, int]:
 
 def _key(row: tuple[Any, ...]) -> RowKey:
     return RowKey(row[2], row[0])
+
+
+class SqlitePages(CommonPart):
+    """The pages of rows of the store that inherits it."""
+
+    _database: SqliteDatabase
+
+    def page_rows(
+        self, row_filter: RowFilter, order: RowOrder, limit: int, after: RowKey | None = None
+    ) -> RowPage:
+        """See `Ledger`; examines at most some ten thousand rows."""
+        database = self._database
+        with database.snapshot():
+            taken, sent = read_in_flight(database)
+            source, values = filter_values(database, row_filter)
+            values["limit"] = limit + 1 + len(taken)
+            if order is RowOrder.NEWEST:
+                is_whole = is_served(source, row_filter)
+                rows, end = _newest(database, source, values, after, is_whole=is_whole)
+            else:
+                rows, end = _by_due(database, row_filter, source, values, after)
+            rows = [row for row in rows if row[0] not in taken]
+            if len(rows) > limit:
+                rows = rows[:limit]
+                last = rows[-1]
+                end = RowKey(0 if order is RowOrder.NEWEST else last[2], last[0])
+            views = [view_row(database, row, row[0] in sent) for row in rows]
+        return RowPage(rows=views, next_after=end)

@@ -16,6 +16,7 @@ from amqsidecar.model.schedule import (
     DueRow,
     GroupPlace,
     RowState,
+    RowView,
     TakenRow,
 )
 from amqsidecar.model.signal import Signal
@@ -38,6 +39,7 @@ from amqsidecar.stores.sqlite.changes import (
     count_rows,
     delete_rows,
     exhaust_rows,
+    put_rows_back,
 )
 from amqsidecar.stores.sqlite.counts import add_failures, record_events
 from amqsidecar.stores.sqlite.database import LARGE_BYTES, SqliteDatabase
@@ -246,6 +248,9 @@ class SqliteTransaction:
         changed = change_rows(self._database, rows, change)
         record_events(self._database, [made.event for _, made in changed.changes])
         return changed
+
+    def put_back(self, number: int, limit: int) -> list[RowView]:
+        return put_rows_back(self._database, number, limit)
 
     # Records that belong to no row.
 
