@@ -45,7 +45,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]
     for found in replicas.values():
         for metrics in found:
             metrics.set_waiting([Tally(destination=QUEUE, state=RowState.WAITING, count=2001)])
-            metrics.set_operations_running(1)
+            metrics.set_value("amqsidecar_operations_running", 1)
             metrics.outcomes({(QUEUE, OutcomeKind.CAME_BACK): 1})
             metrics.operations_changed(Action.RETRY, 1, 0)
     with ExitStack() as stack:

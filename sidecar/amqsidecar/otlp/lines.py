@@ -13,7 +13,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from amqsidecar.model.shown import shown
-from amqsidecar.otlp.signals import OtlpSignal
+from amqsidecar.otlp.signals import DROPPED, OtlpSignal
 from amqsidecar.telemetry import audit
 from amqsidecar.telemetry.logs import json_formatter
 from amqsidecar.telemetry.metrics import Metrics
@@ -72,7 +72,7 @@ class OtlpLines(logging.Handler):
         if record.threadName == self._sender:
             return
         if len(self.waiting) >= LINES_MAX:
-            self._metrics.dropped_by_otlp(OtlpSignal.LOGS, 1)
+            self._metrics.add(DROPPED, 1, OtlpSignal.LOGS)
             return
         try:
             is_audit = record.name == audit.logger.name

@@ -27,7 +27,7 @@ from amqsidecar.model.trace_context import is_sampled, sampling_limit
 from amqsidecar.otlp.attempts import attempts_of, is_attempt
 from amqsidecar.otlp.lines import OtlpLines
 from amqsidecar.otlp.points import metrics_of
-from amqsidecar.otlp.signals import OtlpSignal
+from amqsidecar.otlp.signals import DROPPED, OtlpSignal
 from amqsidecar.otlp.spans import Spans
 from amqsidecar.runtime.worker import KeptSchedule, Worker
 from amqsidecar.schedule import OpenSchedule
@@ -126,7 +126,7 @@ class OtlpSender:
         self._metrics = metrics
         self._signals = signals
         for signal in signals:
-            metrics.dropped_by_otlp(signal, 0)
+            metrics.add(DROPPED, 0, signal)
         self._limit = sampling_limit(traced_share)
         self._cycles = _WaitingCycles()
         self._schedule = None if open_schedule is None else KeptSchedule(open_schedule)
@@ -167,7 +167,7 @@ class OtlpSender:
             return
         cycle = _Cycle(kept, self._clock.now_ms(), None if stats is None else stats.duration_s)
         if not self._cycles.add(cycle):
-            self._metrics.dropped_by_otlp(OtlpSignal.TRACES, sum(map(is_attempt, kept)))
+            self._metrics.add(DROPPED, sum(map(is_attempt, kept)), OtlpSignal.TRACES)
 
     def _step(self) -> float:
         spans = [span for cycle in self._cycles.take() for span in self._spans_of(cycle)]
@@ -195,7 +195,7 @@ class OtlpSender:
             if export().name == "SUCCESS":
                 dropped = 0
         finally:
-            self._metrics.dropped_by_otlp(signal, dropped)
+            self._metrics.add(DROPPED, dropped, signal)
 
     def _release(self) -> None:
         if self._schedule is not None:

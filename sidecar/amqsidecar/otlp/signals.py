@@ -1,6 +1,10 @@
 """The kinds of telemetry that OTLP carries."""
 
 from enum import StrEnum
+from typing import Final
+
+DROPPED: Final = "amqsidecar_otlp_dropped_total"
+"""Counts, by signal, records that a receiver will never get."""
 
 
 class OtlpSignal(StrEnum):

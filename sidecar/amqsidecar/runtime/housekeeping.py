@@ -100,9 +100,10 @@ class Housekeeping:
             with closing(self._open_schedule()) as store:
                 self._metrics.set_waiting(store.tallies())
                 self._metrics.set_next_due(store.next_due_ms(), self._clock.now_ms())
-                self._metrics.set_store_size(store.size_bytes())
+                self._metrics.set_value("amqsidecar_store_size_bytes", store.size_bytes())
             if self._folder is not None:
-                self._metrics.set_store_available(shutil.disk_usage(self._folder).free)
+                free = shutil.disk_usage(self._folder).free
+                self._metrics.set_value("amqsidecar_store_available_bytes", free)
         except (ConfigError, OSError, StoreError) as error:
             log.warning("gauges_failed", reason=str(error))
 

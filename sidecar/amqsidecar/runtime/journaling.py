@@ -242,6 +242,6 @@ class Journaling:
         try:
             self.look()
         except Exception:
-            self._metrics.journal_failed()
+            self._metrics.add("amqsidecar_journal_failures_total", 1)
             raise
         return LOOK_EVERY_S

@@ -98,8 +98,9 @@ class Operating:
     def _look(self, store: Schedule) -> float:
         now_s = self._clock.monotonic_s()
         found = store.open_operations()
-        self._metrics.set_operations_running(sum(map(is_working, found)))
-        self._metrics.set_retention_announced(announced(found, self._clock.now_ms()))
+        working, due = sum(map(is_working, found)), announced(found, self._clock.now_ms())
+        self._metrics.set_value("amqsidecar_operations_running", working)
+        self._metrics.set_value("amqsidecar_retention_announced", due)
         if now_s >= self._count_at_s:
             self._count_at_s = now_s + COUNT_EVERY_S
             self._count(store)
@@ -165,7 +166,7 @@ class Operating:
         """Count operations' changes since the last time, and those that stopped by themselves."""
         now = {one.id: one for one in store.operations(_COUNTED)}
         stopped = [one for one in now.values() if one.state is OperationState.STOPPED]
-        self._metrics.set_operations_stopped(len(stopped))
+        self._metrics.set_value("amqsidecar_operations_stopped", len(stopped))
         counts = {number: (one.changed, one.came_back) for number, one in now.items()}
         if self._counted is not None:
             for number, (changed, came_back) in counts.items():

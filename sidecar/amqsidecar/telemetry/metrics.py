@@ -146,9 +146,15 @@ class Metrics:
             if added.lateness_s:
                 self._histograms["amqsidecar_lateness_seconds"].add(added.lateness_s)
 
-    def gate_waits(self, gate: str, count: int) -> None:
-        """Count messages that a gate delayed."""
-        self._add("amqsidecar_gate_waits_total", count, gate)
+    def set_value(self, name: str, value: float, *labels: str) -> None:
+        """Set a gauge of the table."""
+        with self._lock:
+            self._values[name][labels] = float(value)
+
+    def add(self, name: str, count: float, *labels: str) -> None:
+        """Add to a counter of the table."""
+        with self._lock:
+            _sum_up(self._values[name], ((labels, count),), str)
 
     def would_discard(self, found: Mapping[str, int]) -> None:
         """Count messages that the rules would discard, by destination."""
@@ -173,81 +179,41 @@ class Metrics:
         with self._lock:
             self._histograms[name].exemplify(exemplar)
 
-    def dropped_by_otlp(self, signal: str, count: int) -> None:
-        """Count records that a receiver of OTLP will never get."""
-        self._add("amqsidecar_otlp_dropped_total", count, signal)
-
-    def logged_in(self, caller: str, result: str) -> None:
-        """Count a log-in by password."""
-        self._add("amqsidecar_log_ins_total", 1, caller, result)
-
     def took_over(self, settled: int, left: int) -> None:
         """Count abandoned instances that this process settled; set how many it could not."""
-        self._add("amqsidecar_takeovers_total", settled)
-        self._set("amqsidecar_abandoned_instances", left)
+        self.add("amqsidecar_takeovers_total", settled)
+        self.set_value("amqsidecar_abandoned_instances", left)
 
     def webhook_sent(self, subscription: str, *, is_delivered: bool) -> None:
         """Count an attempt to send a notice."""
         result = "delivered" if is_delivered else "failed"
-        self._add("amqsidecar_webhook_attempts_total", 1, subscription, result)
+        self.add("amqsidecar_webhook_attempts_total", 1, subscription, result)
 
     def set_webhook(self, subscription: str, pending: int, dropped: int) -> None:
         """Set how many notices wait, and how many were dropped since the outbox began."""
-        self._set("amqsidecar_webhook_pending", pending, subscription)
-        self._set("amqsidecar_webhook_dropped", dropped, subscription)
-
-    def ambiguous_note(self) -> None:
-        """Count a death with a note that may be about another copy of the message."""
-        self._add("amqsidecar_cause_notes_ambiguous_total", 1)
-
-    def set_outcomes_counted(self, is_counted: bool) -> None:
-        """Set whether the broker counts acknowledgements."""
-        self._set("amqsidecar_outcomes_not_counted", not is_counted)
-
-    def set_store_size(self, size_bytes: int) -> None:
-        """Set the size of the store."""
-        self._set("amqsidecar_store_size_bytes", size_bytes)
-
-    def set_store_available(self, available_bytes: int) -> None:
-        """Set the free space for the store."""
-        self._set("amqsidecar_store_available_bytes", available_bytes)
+        self.set_value("amqsidecar_webhook_pending", pending, subscription)
+        self.set_value("amqsidecar_webhook_dropped", dropped, subscription)
 
     def set_journal_lag(self, lag: OutboxLag, now_ms: int) -> None:
         """Set the number and age of events that are not in the journal yet."""
         age_ms = 0 if lag.oldest_at_ms is None else max(0, now_ms - lag.oldest_at_ms)
-        self._set("amqsidecar_journal_lag_seconds", age_ms / 1000)
-        self._set("amqsidecar_journal_waiting_events", lag.events)
+        self.set_value("amqsidecar_journal_lag_seconds", age_ms / 1000)
+        self.set_value("amqsidecar_journal_waiting_events", lag.events)
 
     def segment_written(self, size_bytes: int) -> None:
         """Count a segment of the journal."""
-        self._add("amqsidecar_journal_segments_total", 1)
-        self._add("amqsidecar_journal_written_bytes_total", size_bytes)
-
-    def journal_failed(self) -> None:
-        """Count an attempt to write the journal that failed."""
-        self._add("amqsidecar_journal_failures_total", 1)
-
-    def set_operations_running(self, count: int) -> None:
-        """Set the number of running operations."""
-        self._set("amqsidecar_operations_running", count)
-
-    def set_operations_stopped(self, count: int) -> None:
-        """Set the number of operations that stopped by themselves."""
-        self._set("amqsidecar_operations_stopped", count)
-
-    def set_retention_announced(self, count: int) -> None:
-        """Set the number of messages that the retention is about to discard or move."""
-        self._set("amqsidecar_retention_announced", count)
+        self.add("amqsidecar_journal_segments_total", 1)
+        self.add("amqsidecar_journal_written_bytes_total", size_bytes)
 
     def operations_changed(self, action: Action, changed: int, came_back: int) -> None:
         """Count messages that operations changed, and that came back."""
-        self._add("amqsidecar_operation_messages_total", changed, action.value)
-        self._add("amqsidecar_operation_came_back_total", came_back, action.value)
+        self.add("amqsidecar_operation_messages_total", changed, action.value)
+        self.add("amqsidecar_operation_came_back_total", came_back, action.value)
 
     def set_next_due(self, next_due_ms: int | None, now_ms: int) -> None:
         """Set how long the next due message is overdue; 0 = it is due later."""
         overdue_ms = 0 if next_due_ms is None else max(0, now_ms - next_due_ms)
-        self._set("amqsidecar_oldest_overdue_seconds", overdue_ms / 1000)
+        self.set_value("amqsidecar_oldest_overdue_seconds", overdue_ms / 1000)
 
     def set_waiting(self, tallies: Sequence[Tally]) -> None:
         """Set the content of the schedule; series that are not named are removed."""
@@ -266,7 +232,7 @@ class Metrics:
                 events tell which are exhausted, so `set_waiting` calls all of them in place.
         """
         self._exhausted = "in_place" if redelivers_in_place else RowState.EXHAUSTED.value
-        self._set("amqsidecar_manual", is_manual and not redelivers_in_place)
+        self.set_value("amqsidecar_manual", is_manual and not redelivers_in_place)
 
     def set_in_place(self, tallies: Sequence[ExhaustedTally]) -> None:
         """Set the number of exhausted messages by the queue that they lie in."""
@@ -351,14 +317,6 @@ class Metrics:
                 for destination, until_ms in self._blocked_until_ms.items()
             },
         }
-
-    def _set(self, name: str, value: float, *labels: str) -> None:
-        with self._lock:
-            self._values[name][labels] = float(value)
-
-    def _add(self, name: str, count: float, *labels: str) -> None:
-        with self._lock:
-            _sum_up(self._values[name], ((labels, count),), str)
 
     def _bounded(self, destination: str) -> str:
         used_at_s, now_s = self._used_at_s, self._clock.monotonic_s()

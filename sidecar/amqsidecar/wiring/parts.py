@@ -226,7 +226,7 @@ class ProcessParts:
             access_settings(config),
             clock,
             console.static.url("console.css"),
-            self.metrics.logged_in,
+            partial(self.metrics.add, "amqsidecar_log_ins_total", 1),
         )
         routes += entrance.routes
         server = HttpServer(

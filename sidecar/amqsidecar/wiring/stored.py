@@ -108,7 +108,9 @@ def _watching(parts: ProcessParts, mode: StoredMode, instance: str) -> AbstractC
             parts.mode.now,
         ),
         in_place=in_place,
-        report_counted=metrics.set_outcomes_counted,
+        report_counted=lambda is_counted: metrics.set_value(
+            "amqsidecar_outcomes_not_counted", not is_counted
+        ),
     ).worker
 
 
@@ -119,6 +121,7 @@ def run_stored(
     # Why two clocks: the broker's own time is the wall clock's; no step may change a delay.
     clock = SteadyClock()
     parts = ProcessParts(config, clock, SystemClock(), crash_point, needs_token=True)
+    metrics = parts.metrics
     gates = load_gates(config)
     # Why at once: a store that can't be used ends the process and not a loop.
     schedule = open_schedule(config, clock, for_service=True)
@@ -137,7 +140,9 @@ def run_stored(
             schedule, parts.rules.mark(ServiceMarkKind.START, state.instance, clock.now_ms())
         )
         schedule.keep_for_journal(bool(config.journal.path))
-        problems = NoteProblems(clock, parts.metrics.ambiguous_note)
+        problems = NoteProblems(
+            clock, partial(metrics.add, "amqsidecar_cause_notes_ambiguous_total", 1)
+        )
         notes = load_cause_notes(config, clock, parts.rules.classic, problems)
         death_groups = DeathGroups(load_grouping(config), no_note if notes is None else notes.find)
         mode = StoredMode(
@@ -155,7 +160,11 @@ def run_stored(
                 ),
             ),
             parts=parts.engine_parts(),
-            gates=Gates(gates, parts.metrics.gate_waits, log_gate_fault),
+            gates=Gates(
+                gates,
+                lambda gate, count: metrics.add("amqsidecar_gate_waits_total", count, gate),
+                log_gate_fault,
+            ),
             settings=StoredSettings(
                 holds_backlog=config.intake.backlog is Backlog.HOLD,
                 backlog_threshold=config.intake.backlog_threshold,

@@ -161,7 +161,7 @@ def test_the_first_screen_says_what_is_unknown_and_which_schedule_is_alone() -> 
     health.link_up("Apache Artemis 2.57.0 at core://broker:61616")
     health.store_ok()
     assert sidecar_status(health, metrics).is_well
-    metrics.set_outcomes_counted(False)
+    metrics.set_value("amqsidecar_outcomes_not_counted", True)
     told = sidecar_status(health, metrics)
     assert (told.is_well, "<statisticsBrokerPlugin/>" in told.outcomes_doubt) == (True, True)
     health.foreign_tokens([ForeignToken(instance="old", sent_at_ms=0, is_held=False)])

@@ -186,7 +186,7 @@ def test_every_kind_of_event_is_known_here() -> None:
 
 def test_operations_count_by_action() -> None:
     metrics = Metrics()
-    metrics.set_operations_running(2)
+    metrics.set_value("amqsidecar_operations_running", 2)
     metrics.operations_changed(Action.RETRY, 5, 1)
     metrics.operations_changed(Action.RETRY, 2, 3)
     metrics.operations_changed(Action.HOLD, 1, 0)
@@ -285,7 +285,7 @@ def test_unknown_space_is_not_shown_as_none() -> None:
     metrics = Metrics()
     sample = ("amqsidecar_store_available_bytes", ())
     assert sample not in scrape(metrics)
-    metrics.set_store_available(0)
+    metrics.set_value("amqsidecar_store_available_bytes", 0)
     assert scrape(metrics)[sample] == 0
 
 
@@ -381,7 +381,7 @@ def test_the_link_the_store_and_the_version_are_reported() -> None:
     metrics = Metrics(read_state=health.state)
     health.link_up("broker")
     health.reconnected()
-    metrics.set_store_size(4096)
+    metrics.set_value("amqsidecar_store_size_bytes", 4096)
     samples = scrape(metrics)
     assert samples["amqsidecar_link_up", ()] == 1
     assert samples["amqsidecar_link_reconnects_total", ()] == 1
