@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from amqsidecar.broker import Resend
+from amqsidecar.clock import SLEW
 from amqsidecar.model.event import (
     AnyEvent,
     DeadLettered,
@@ -23,7 +24,6 @@ from amqsidecar.model.event import (
     Returned,
 )
 from amqsidecar.model.schedule import RowState, RowView
-from amqsidecar.runtime.clocks.steady import SLEW
 from support.brokers.memory import StoredMessage, Watcher
 from support.virtual_clock import VirtualClock
 
@@ -135,7 +135,7 @@ class NeverEarly(Checker):
     """No redelivery is sent before its delay has passed, whatever is done to the wall clock.
 
     The delay counts from the moment at which the broker handed the dead letter out. It passes by
-    the time of the machine, a twentieth faster at most (`runtime/clocks/steady.py`). A process that
+    the time of the machine, a twentieth faster at most (`clock.py`). A process that
     begins believes the wall clock or the stored time, so that all steps count as passed time where
     one began meanwhile. A person may make a message due.
     """

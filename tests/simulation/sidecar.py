@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from amqsidecar.broker import BrokerKind, IntakeQueue
+from amqsidecar.clock import SteadyClock
 from amqsidecar.engine.backlog import BacklogGate
 from amqsidecar.engine.blockage import Blockages
 from amqsidecar.engine.cycle import CycleEngine
@@ -21,7 +22,6 @@ from amqsidecar.model.destination import Destination, queue
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.schedule import StoreState
 from amqsidecar.plugin import Decider
-from amqsidecar.runtime.clocks.steady import SteadyClock
 from amqsidecar.store import Store
 from simulation.faults import Faults, FaultyStore
 from simulation.rules import DLQ

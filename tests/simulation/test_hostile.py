@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from amqsidecar.broker import Delivery, Resend
+from amqsidecar.clock import SLEW
 from amqsidecar.engine.recovery import HOLDER, NOT_OF_ONE_TIME
 from amqsidecar.errors import LinkLost, SendsRefused
 from amqsidecar.model import row_changes
@@ -17,7 +18,6 @@ from amqsidecar.model.event import CycleInDoubt, CycleRecovered, Parked, Resent
 from amqsidecar.model.operation import Action, OperationState, Selection
 from amqsidecar.model.schedule import RowFilter, RowState
 from amqsidecar.operations.operate import Wish, begin
-from amqsidecar.runtime.clocks.steady import SLEW
 from simulation.rules import DLQ, CountingRules
 from simulation.world import World
 from support.brokers.memory import MemoryLink, StoredMessage, Token

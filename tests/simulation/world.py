@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from amqsidecar.broker import BrokerKind, IntakeQueue
+from amqsidecar.clock import SteadyClock
 from amqsidecar.engine.backlog import BacklogGate
 from amqsidecar.engine.blockage import Blockages
 from amqsidecar.engine.cycle import CycleEngine
@@ -25,7 +26,6 @@ from amqsidecar.model.destination import Destination, queue
 from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.provenance import lying_id
 from amqsidecar.model.schedule import RowView
-from amqsidecar.runtime.clocks.steady import SteadyClock
 from amqsidecar.runtime.in_place import is_in_flight
 from amqsidecar.runtime.recalling import Recalling
 from amqsidecar.stores.postgres.store import PostgresStore

@@ -23,7 +23,7 @@ from amqsidecar.operations.failures.former_groups import (
     read_failure_groups,
 )
 from amqsidecar.operations.retention import Retention
-from amqsidecar.runtime.clocks.service import ServiceClock
+from amqsidecar.runtime.service_clock import ServiceClock
 from amqsidecar.schedule import OpenSchedule, Schedule
 from amqsidecar.telemetry.metrics import Metrics
 

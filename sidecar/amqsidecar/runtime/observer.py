@@ -8,10 +8,10 @@ from amqsidecar.clock import Clock
 from amqsidecar.errors import BrokerRefused
 from amqsidecar.model.left_behind import REFUSED
 from amqsidecar.runtime.attempts import Attempts
-from amqsidecar.runtime.clocks.service import ServiceClock
 from amqsidecar.runtime.in_place import InPlaceIndex
 from amqsidecar.runtime.intake_keeper import NONE_KNOWN
 from amqsidecar.runtime.service import LinkLoop
+from amqsidecar.runtime.service_clock import ServiceClock
 from amqsidecar.runtime.worker import KeptSchedule
 from amqsidecar.schedule import OpenSchedule
 from amqsidecar.telemetry.health import Health

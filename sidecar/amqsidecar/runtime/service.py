@@ -11,8 +11,8 @@ from amqsidecar.broker import BrokerDescription, IntakeSession, LookSession
 from amqsidecar.clock import Clock, ClockStep
 from amqsidecar.errors import BrokerRefused, ConfigError, LinkLost, StoreUnavailable
 from amqsidecar.runtime.attempts import Attempts, describe_broker, log_link_up
-from amqsidecar.runtime.clocks.service import ServiceClock
 from amqsidecar.runtime.intake_keeper import IntakeKeeper
+from amqsidecar.runtime.service_clock import ServiceClock
 from amqsidecar.runtime.work import OpenedLink, OpenLink, Work
 from amqsidecar.telemetry.health import Health
 

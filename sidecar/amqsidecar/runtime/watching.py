@@ -18,10 +18,10 @@ from amqsidecar.model.destination import Destination, parse_destination
 from amqsidecar.model.event import AnyEvent, Received, Resent
 from amqsidecar.model.outcome import COUNTING_MENDS, NOT_COUNTED, Account, Counters, Observation
 from amqsidecar.model.schedule import Tally
+from amqsidecar.runtime.discovery import FindUnread, no_unread_queues
 from amqsidecar.runtime.final_queues import FinalQueueWatch
 from amqsidecar.runtime.in_place import InPlaceIndex
 from amqsidecar.runtime.open_resends import OpenResends
-from amqsidecar.runtime.unread_queues import FindUnread, no_unread_queues
 from amqsidecar.runtime.worker import KeptSchedule, Worker
 from amqsidecar.schedule import OpenSchedule, Schedule
 

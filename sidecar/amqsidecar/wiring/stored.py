@@ -10,7 +10,7 @@ from pathlib import Path
 import structlog
 
 from amqsidecar import __version__
-from amqsidecar.clock import SystemClock
+from amqsidecar.clock import NOTICED_MS, SteadyClock, SystemClock
 from amqsidecar.config.schema import Config
 from amqsidecar.config.sections.intake import Backlog
 from amqsidecar.config.sections.policy import WaitEnd
@@ -27,8 +27,7 @@ from amqsidecar.messages.kept_message import group_of
 from amqsidecar.model.marker import ServiceMark, ServiceMarkKind
 from amqsidecar.model.row_changes import Exhausting
 from amqsidecar.operations.retention import Retention
-from amqsidecar.runtime.clocks.steady import NOTICED_MS, SteadyClock
-from amqsidecar.runtime.discovery import Discovery
+from amqsidecar.runtime.discovery import Discovery, unread_queues
 from amqsidecar.runtime.housekeeping import Housekeeping
 from amqsidecar.runtime.in_place import InPlaceIndex
 from amqsidecar.runtime.journaling import Journaling
@@ -40,7 +39,6 @@ from amqsidecar.runtime.operating import Operating
 from amqsidecar.runtime.service import Service, log_clock_step
 from amqsidecar.runtime.stored import StoredMode, StoredSettings
 from amqsidecar.runtime.takeover import Takeover
-from amqsidecar.runtime.unread_queues import unread_queues
 from amqsidecar.runtime.watching import Watching
 from amqsidecar.runtime.work import MakeJudge
 from amqsidecar.schedule import Schedule

@@ -12,7 +12,6 @@ from amqsidecar.model import row_changes
 from amqsidecar.model.failure import CountKind
 from amqsidecar.model.operation import UNDO_MS
 from amqsidecar.model.schedule import RowFilter, RowState
-from amqsidecar.runtime.clocks.service import ServiceClock
 from amqsidecar.runtime.housekeeping import (
     FORGOTTEN_AT_ONCE,
     HOURS_AFTER_MS,
@@ -20,6 +19,7 @@ from amqsidecar.runtime.housekeeping import (
     WORK_S,
     Housekeeping,
 )
+from amqsidecar.runtime.service_clock import ServiceClock
 from amqsidecar.store import Room
 from amqsidecar.stores.sqlite.store import SqliteStore
 from amqsidecar.telemetry.metrics import Metrics

@@ -5,9 +5,8 @@ from threading import Event
 
 import pytest
 
-from amqsidecar.clock import SystemClock
-from amqsidecar.runtime.clocks.service import ServiceClock
-from amqsidecar.runtime.clocks.steady import SteadyClock, system_wall_ms
+from amqsidecar.clock import SteadyClock, SystemClock
+from amqsidecar.runtime.service_clock import ServiceClock
 from support.waiting import PATIENCE_S, eventually
 
 HOUR_MS = 3_600_000
@@ -40,7 +39,7 @@ def test_all_jobs_run_when_the_wall_clock_was_set(clock: ServiceClock, woken: Ev
 
 def test_the_wake_up_goes_by_the_clock_of_the_schedule(woken: Event) -> None:
     """That clock is an hour ahead of the wall clock; what it says is due wakes at once."""
-    ahead = SteadyClock(wall_ms=lambda: system_wall_ms() + HOUR_MS)
+    ahead = SteadyClock(wall_ms=lambda: SystemClock().now_ms() + HOUR_MS)
     clock = ServiceClock(woken.set, ahead)
     clock.start()
     try:

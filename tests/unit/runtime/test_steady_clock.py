@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amqsidecar.runtime.clocks.steady import NOTICED_MS, SLEW, SteadyClock
+from amqsidecar.clock import NOTICED_MS, SLEW, SteadyClock
 from support.virtual_clock import VirtualClock
 
 HOUR_MS = 3_600_000

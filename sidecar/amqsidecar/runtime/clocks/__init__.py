@@ -1,1 +1,0 @@
-"""The clock that the engine reads, and what happens at set times."""
