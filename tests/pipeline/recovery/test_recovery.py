@@ -20,7 +20,7 @@ from amqsidecar.model.event import (
 from amqsidecar.pipeline import tables
 from amqsidecar.pipeline.recovery.judge import COUNTS, KEYS, NONE, NOTHING, OUTCOMES, SUMS
 from amqsidecar.pipeline.recovery.over_time import Periods
-from amqsidecar.pipeline.recovery.tables import estimate_all
+from amqsidecar.pipeline.recovery.tables import Estimator
 from pipeline.journals import write_journal
 from pipeline.recovery.histories import row
 from pipeline.running import rows_of, run_job
@@ -215,7 +215,7 @@ def by_hand(table: str, rows: list[dict[str, int]]) -> list[dict[str, Any]]:
     empty = {**dict.fromkeys(KEYS, NONE), **dict.fromkeys(SUMS, 0)}
     group = {"origin": 1, "cause_group": NOTHING}
     counts = pyarrow.Table.from_pylist([{**empty, **group, **one} for one in rows], COUNTS)
-    made = estimate_all(counts, {1: "q"}, 0.95, Periods(1, 0))
+    made = Estimator({1: "q"}, 0.95, Periods(1, 0)).tables(counts)
     found: list[dict[str, Any]] = made[table].to_pylist()
     assert {(one["origin"], one["cause_group"]) for one in found} == {("q", None)}
     return found

@@ -38,7 +38,7 @@ from amqsidecar.pipeline.recovery.lives import (
 from amqsidecar.pipeline.recovery.over_time import Periods
 from amqsidecar.pipeline.recovery.packed import unpack
 from amqsidecar.pipeline.recovery.steps import COLUMNS, DIVIDED, divided
-from amqsidecar.pipeline.recovery.tables import estimates
+from amqsidecar.pipeline.recovery.tables import Estimator
 from pipeline.journals import START_MS
 from pipeline.recovery.histories import history
 
@@ -307,7 +307,7 @@ def test_only_messages_and_counts_are_shuffled(spark: SparkSession) -> None:
     """One destination with nearly all events is no burden: no exchange and no sort by groups."""
     read = steps_of(history(spark, {"a": list(told("x", "received 5"))}))
     counted = count_outcomes(read, {}, horizon_ms=1, since_ms=None, until_ms=None)
-    named = estimates(counted, {}, 0.95, Periods(1, 0))
+    named = Estimator({}, 0.95, Periods(1, 0)).estimate(counted)
     plan = str(named._jdf.queryExecution().executedPlan())
     exchanges = [line for line in plan.splitlines() if "Exchange hashpartitioning" in line]
     assert [("(bucket#" in line, "cause_group" in line) for line in exchanges] == [

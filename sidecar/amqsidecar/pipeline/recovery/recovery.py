@@ -20,7 +20,7 @@ from amqsidecar.pipeline.recovery.over_time import Periods
 from amqsidecar.pipeline.recovery.packed import collected
 from amqsidecar.pipeline.recovery.report import write_report
 from amqsidecar.pipeline.recovery.state import KeptState
-from amqsidecar.pipeline.recovery.tables import TABLES, estimates, in_groups, with_owners
+from amqsidecar.pipeline.recovery.tables import TABLES, Estimator, in_groups, with_owners
 from amqsidecar.pipeline.results import Results, time_text
 from amqsidecar.pipeline.sources.event_files import find_files, table_of_library
 from amqsidecar.pipeline.sources.events import read_events
@@ -95,7 +95,8 @@ def _write(options: RecoveryOptions, results: Results, read: DataFrame) -> dict[
     latest_ms = max(surveyed.ends_ms.values(), default=0)
     periods = Periods(options.period_days, (latest_ms - options.horizon_ms) // _HOUR_MS)
     named = in_groups(counted, surveyed.groups)
-    tables = collected(estimates(named, surveyed.texts, options.confidence, periods), TABLES)
+    estimator = Estimator(surveyed.texts, options.confidence, periods)
+    tables = collected(estimator.estimate(named), TABLES)
     tables["recovery_summary"] = with_owners(tables["recovery_summary"], options.owners)
     for name, table in tables.items():
         results.write(name, table)

@@ -5,7 +5,7 @@ has at most some thousand distinct times for each re-send, however many messages
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import pandas
@@ -85,62 +85,153 @@ def in_groups(counted: DataFrame, groups: Mapping[tuple[int, int], int]) -> Data
     return joined.select("origin", cause, "counts")
 
 
-def estimates(
-    counted: DataFrame, texts: Mapping[int, str], confidence: float, periods: Periods
-) -> DataFrame:
-    """Return the rows of all tables, from one pass over the counts: `packed.NAMED`."""
+class Estimator(NamedTuple):
+    """Makes the tables.
 
-    def estimate(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-        counts = add_up(unpack(batches))
-        if len(counts):
-            yield name_tables(estimate_all(counts, texts, confidence, periods))
-
-    return counted.repartition(*GROUP).mapInArrow(estimate, NAMED)
-
-
-def estimate_all(
-    counts: pyarrow.Table, texts: Mapping[int, str], confidence: float, periods: Periods
-) -> dict[str, pyarrow.Table]:
-    """Return all tables of some groups.
-
-    Args:
-        counts: `COUNTS`, at least one; all rows of each group that has one. A key may have several.
+    Attributes:
         texts: see `lives.Survey`.
         confidence: of the bounds, between 0 and 1.
         periods: how re-sends are divided by time.
     """
-    summed = add_up(counts)
-    group, names = _groups(summed, texts)
-    numbers = {name: summed.column(name).to_numpy() for name in COUNTS.names if name not in GROUP}
-    numbers["outcome"] = numbers["what"] // 2
-    rows = pandas.DataFrame({**numbers, "group": group})
-    kind = np.searchsorted((FIRST_MESSAGE, FIRST_HOURLY), rows["outcome"], side="right")
-    resends, messages, hourly = (rows[kind == number] for number in range(3))
-    by_hour = hourly_resends(hourly)
-    made = {
-        "recovery_by_attempt": _by_attempt(resends, confidence),
-        "recovery_by_message": _by_message(messages, confidence),
-        "recovery_by_consumer": _by_consumer(hourly, texts, confidence),
-        "recovery_summary": _summary(messages, texts, confidence),
-        "recovery_over_time": over_time(by_hour, periods.days, confidence),
-        "recovery_changes": changes(by_hour, periods.end_hour),
-    }
-    return {name: _table(TABLES[name], frame, names) for name, frame in made.items()}
 
+    texts: Mapping[int, str]
+    confidence: float
+    periods: Periods
 
-def _groups(
-    counts: pyarrow.Table, texts: Mapping[int, str]
-) -> tuple[NDArray[np.int64], pyarrow.Table]:
-    """Return the number of the group of each row, and the names of groups by number."""
-    found = [np.unique(counts.column(one).to_numpy(), return_inverse=True) for one in GROUP]
-    (origins, origin), (causes, cause) = found
-    pairs, group = np.unique(origin * len(causes) + cause, return_inverse=True)
-    parts = np.divmod(pairs, len(causes))
-    names = [
-        pyarrow.array([texts.get(int(one)) for one in numbers[part]], pyarrow.string())
-        for numbers, part in zip((origins, causes), parts, strict=True)
-    ]
-    return group, pyarrow.table(names, list(GROUP))
+    def estimate(self, counted: DataFrame) -> DataFrame:
+        """Return the rows of all tables, from one pass over the counts: `packed.NAMED`."""
+
+        def named(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+            counts = add_up(unpack(batches))
+            if len(counts):
+                yield name_tables(self.tables(counts))
+
+        return counted.repartition(*GROUP).mapInArrow(named, NAMED)
+
+    def tables(self, counts: pyarrow.Table) -> dict[str, pyarrow.Table]:
+        """Return all tables of some groups.
+
+        Args:
+            counts: `COUNTS`, at least one; all rows of each group that has one. A key may have
+                several.
+        """
+        summed = add_up(counts)
+        group, names = self._groups(summed)
+        numbers = {
+            name: summed.column(name).to_numpy() for name in COUNTS.names if name not in GROUP
+        }
+        numbers["outcome"] = numbers["what"] // 2
+        rows = pandas.DataFrame({**numbers, "group": group})
+        kind = np.searchsorted((FIRST_MESSAGE, FIRST_HOURLY), rows["outcome"], side="right")
+        resends, messages, hourly = (rows[kind == number] for number in range(3))
+        by_hour = hourly_resends(hourly)
+        made = {
+            "recovery_by_attempt": self._by_attempt(resends),
+            "recovery_by_message": self._by_message(messages),
+            "recovery_by_consumer": self._by_consumer(hourly),
+            "recovery_summary": self._summary(messages),
+            "recovery_over_time": over_time(by_hour, self.periods.days, self.confidence),
+            "recovery_changes": changes(by_hour, self.periods.end_hour),
+        }
+        return {name: _table(TABLES[name], frame, names) for name, frame in made.items()}
+
+    def _groups(self, counts: pyarrow.Table) -> tuple[NDArray[np.int64], pyarrow.Table]:
+        """Return the number of the group of each row, and the names of groups by number."""
+        found = [np.unique(counts.column(one).to_numpy(), return_inverse=True) for one in GROUP]
+        (origins, origin), (causes, cause) = found
+        pairs, group = np.unique(origin * len(causes) + cause, return_inverse=True)
+        parts = np.divmod(pairs, len(causes))
+        names = [
+            pyarrow.array([self.texts.get(int(one)) for one in numbers[part]], pyarrow.string())
+            for numbers, part in zip((origins, causes), parts, strict=True)
+        ]
+        return group, pyarrow.table(names, list(GROUP))
+
+    def _by_attempt(self, resends: pandas.DataFrame) -> pandas.DataFrame:
+        """Return `RECOVERY_BY_ATTEMPT`: who stayed away at the horizon, and counts.
+
+        If no message was observed up to the horizon and some may still return, the share is
+        unknown. Its bounds are then 0 and the upper bound at the last observed time.
+        """
+        keys = ["group", "attempt"]
+        curve = self._incidence(resends, keys, 0, resends["after_ms"])
+        away = curve.assign(
+            share_away=1 - curve["share"], low=1 - curve["high"], high=1 - curve["low"]
+        )
+        last = away.groupby(keys).last()[["share_away", "low", "high"]].reset_index()
+        found = _tallied(resends, keys, 0, SEND_OUTCOMES).merge(last, on=keys)
+        is_known = (found["stayed"] + found["returned_later"] > 0) | (found["open"] == 0)
+        return found.assign(
+            share_recovered=found["share_away"].where(is_known),
+            low=found["low"].where(is_known, 0.0),
+        )
+
+    def _by_message(self, messages: pandas.DataFrame) -> pandas.DataFrame:
+        """Return `RECOVERY_BY_MESSAGE`: recoveries over the stages of lives."""
+        placed = messages[messages["exit_stage"] != NONE]
+        stages = self._incidence(placed, ["group"], placed["entry_stage"], placed["exit_stage"])
+        attempts = ((stages["time"] + 1) // 2).rename("attempts")
+        grouped = stages.groupby(["group", attempts])
+        found = grouped.agg(
+            at_risk=("at_risk", "first"),
+            recovered=("happened", "sum"),
+            ended=("competed", "sum"),
+            waiting=("left", "sum"),
+            share_recovered=("share", "last"),
+            low=("low", "last"),
+            high=("high", "last"),
+            remaining=("remaining", "last"),
+        ).reset_index()
+        ended = (1 - found["share_recovered"] - found["remaining"]).clip(lower=0.0)
+        return found.assign(share_ended=ended)
+
+    def _by_consumer(self, rows: pandas.DataFrame) -> pandas.DataFrame:
+        """Return `RECOVERY_BY_CONSUMER`."""
+        noted = rows[rows["target"] != NOTHING]
+        tallied = _tallied(noted, ["group", "target"], FIRST_HOURLY, HOURLY_OUTCOMES)
+        named = tallied.assign(
+            consumer=tallied["target"].map(self.texts).astype("object"), resends=tallied["messages"]
+        )
+        return with_bounds(named, self.confidence)
+
+    def _summary(self, messages: pandas.DataFrame) -> pandas.DataFrame:
+        """Return `RECOVERY_SUMMARY`."""
+        named = messages.assign(target=messages["target"].map(self.texts)).dropna(subset="target")
+        counts = named.groupby(["group", "target"])["messages"].sum().sort_values(ascending=False)
+        targets: dict[int, list[str]] = {}
+        for (group, target), number in counts.items():
+            targets.setdefault(group, []).append(f"{target} ({number:,})")
+        tallied = _tallied(messages, ["group"], FIRST_MESSAGE, MESSAGE_OUTCOMES)
+        joined = {group: ", ".join(found) for group, found in targets.items()}
+        timed = messages[messages["after_ms"] != NONE]
+        curve = self._incidence(timed, ["group"], 0, timed["after_ms"])
+        times = {
+            name: tallied["group"].map(reached_at(curve, share))
+            for name, share in _QUANTILES.items()
+        }
+        where = tallied["group"].map(joined).astype("object")
+        return tallied.assign(redirected_to=where, owner=None, **times)
+
+    def _incidence(
+        self,
+        rows: pandas.DataFrame,
+        keys: list[str],
+        entry: pandas.Series | int,
+        exit_: pandas.Series,
+    ) -> pandas.DataFrame:
+        """Return `survival.cumulative_incidence` of counted rows, by `keys` in place of `group`."""
+        numbered = rows.groupby(keys, sort=False).ngroup()
+        named = rows[keys].assign(curve=numbered).drop_duplicates("curve").set_index("curve")
+        messages = rows["messages"]
+        has_happened = rows["outcome"].isin(_HAPPENED)
+        has_competed = rows["outcome"].isin(_COMPETED)
+        gone = [messages.where(has_happened, 0), messages.where(has_competed, 0)]
+        gone.append(messages - gone[0] - gone[1])
+        flows = _flows(numbered, (entry, exit_), (messages, *gone))
+        curve = cumulative_incidence(flows, self.confidence)
+        return curve.drop(columns="group").assign(
+            **{key: named[key].reindex(curve["group"]).to_numpy() for key in keys}
+        )
 
 
 def _table(schema: StructType, frame: pandas.DataFrame, names: pyarrow.Table) -> pyarrow.Table:
@@ -153,75 +244,6 @@ def _table(schema: StructType, frame: pandas.DataFrame, names: pyarrow.Table) ->
         for one in fields
     ]
     return pyarrow.table(columns, schema=fields)
-
-
-def _by_attempt(resends: pandas.DataFrame, confidence: float) -> pandas.DataFrame:
-    """Return `RECOVERY_BY_ATTEMPT`: who stayed away at the horizon, and counts.
-
-    If no message was observed up to the horizon and some may still return, the share is unknown.
-    Its bounds are then 0 and the upper bound at the last observed time.
-    """
-    keys = ["group", "attempt"]
-    curve = _incidence(resends, keys, 0, resends["after_ms"], confidence)
-    away = curve.assign(share_away=1 - curve["share"], low=1 - curve["high"], high=1 - curve["low"])
-    last = away.groupby(keys).last()[["share_away", "low", "high"]].reset_index()
-    found = _tallied(resends, keys, 0, SEND_OUTCOMES).merge(last, on=keys)
-    is_known = (found["stayed"] + found["returned_later"] > 0) | (found["open"] == 0)
-    return found.assign(
-        share_recovered=found["share_away"].where(is_known), low=found["low"].where(is_known, 0.0)
-    )
-
-
-def _by_message(messages: pandas.DataFrame, confidence: float) -> pandas.DataFrame:
-    """Return `RECOVERY_BY_MESSAGE`: recoveries over the stages of lives."""
-    placed = messages[messages["exit_stage"] != NONE]
-    stages = _incidence(placed, ["group"], placed["entry_stage"], placed["exit_stage"], confidence)
-    attempts = ((stages["time"] + 1) // 2).rename("attempts")
-    grouped = stages.groupby(["group", attempts])
-    found = grouped.agg(
-        at_risk=("at_risk", "first"),
-        recovered=("happened", "sum"),
-        ended=("competed", "sum"),
-        waiting=("left", "sum"),
-        share_recovered=("share", "last"),
-        low=("low", "last"),
-        high=("high", "last"),
-        remaining=("remaining", "last"),
-    ).reset_index()
-    ended = (1 - found["share_recovered"] - found["remaining"]).clip(lower=0.0)
-    return found.assign(share_ended=ended)
-
-
-def _by_consumer(
-    rows: pandas.DataFrame, texts: Mapping[int, str], confidence: float
-) -> pandas.DataFrame:
-    """Return `RECOVERY_BY_CONSUMER`."""
-    noted = rows[rows["target"] != NOTHING]
-    tallied = _tallied(noted, ["group", "target"], FIRST_HOURLY, HOURLY_OUTCOMES)
-    named = tallied.assign(
-        consumer=tallied["target"].map(texts).astype("object"), resends=tallied["messages"]
-    )
-    return with_bounds(named, confidence)
-
-
-def _summary(
-    messages: pandas.DataFrame, texts: Mapping[int, str], confidence: float
-) -> pandas.DataFrame:
-    """Return `RECOVERY_SUMMARY`."""
-    named = messages.assign(target=messages["target"].map(texts)).dropna(subset="target")
-    counts = named.groupby(["group", "target"])["messages"].sum().sort_values(ascending=False)
-    targets: dict[int, list[str]] = {}
-    for (group, target), number in counts.items():
-        targets.setdefault(group, []).append(f"{target} ({number:,})")
-    tallied = _tallied(messages, ["group"], FIRST_MESSAGE, MESSAGE_OUTCOMES)
-    joined = {group: ", ".join(found) for group, found in targets.items()}
-    timed = messages[messages["after_ms"] != NONE]
-    curve = _incidence(timed, ["group"], 0, timed["after_ms"], confidence)
-    times = {
-        name: tallied["group"].map(reached_at(curve, share)) for name, share in _QUANTILES.items()
-    }
-    where = tallied["group"].map(joined).astype("object")
-    return tallied.assign(redirected_to=where, owner=None, **times)
 
 
 def with_owners(summary: pyarrow.Table, owners: Mapping[tuple[str, str], str]) -> pyarrow.Table:
@@ -244,28 +266,6 @@ def _tallied(
     tallies |= {"left_truncated": messages.where(rows["what"] % 2 == 1, 0)}
     wanted = [*keys, "messages", *_MARKS, *tallies]
     return rows.assign(**tallies)[wanted].groupby(keys).sum().reset_index()
-
-
-def _incidence(
-    rows: pandas.DataFrame,
-    keys: list[str],
-    entry: pandas.Series | int,
-    exit_: pandas.Series,
-    confidence: float,
-) -> pandas.DataFrame:
-    """Return `survival.cumulative_incidence` of counted rows, by `keys` in place of `group`."""
-    numbered = rows.groupby(keys, sort=False).ngroup()
-    named = rows[keys].assign(curve=numbered).drop_duplicates("curve").set_index("curve")
-    messages = rows["messages"]
-    has_happened = rows["outcome"].isin(_HAPPENED)
-    has_competed = rows["outcome"].isin(_COMPETED)
-    gone = [messages.where(has_happened, 0), messages.where(has_competed, 0)]
-    gone.append(messages - gone[0] - gone[1])
-    flows = _flows(numbered, (entry, exit_), (messages, *gone))
-    curve = cumulative_incidence(flows, confidence)
-    return curve.drop(columns="group").assign(
-        **{key: named[key].reindex(curve["group"]).to_numpy() for key in keys}
-    )
 
 
 def _flows(
