@@ -11,7 +11,7 @@ from amqsidecar.engine.cycle_events import CycleObserver
 from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.model import row_changes
 from amqsidecar.model.event import AnyEvent, CycleInDoubt, CycleRecovered
-from amqsidecar.model.operation import paused
+from amqsidecar.model.operation import OperationState, changed_to
 from amqsidecar.model.schedule import RowFilter, RowState, StoreState
 from amqsidecar.store import Store, StoreTransaction
 
@@ -189,7 +189,10 @@ class Recovery:
                 tx.settle_in_doubt(state.unfinished.cycle)
         for operation in self._store.open_operations():
             self._store.change_operation(
-                operation.id, lambda one: paused(one, now_ms, "service", NOT_OF_ONE_TIME)
+                operation.id,
+                lambda one: changed_to(
+                    one, OperationState.PAUSED, now_ms, "service", NOT_OF_ONE_TIME
+                ),
             )
 
         def live_on(_matched: int, _changed: int) -> None:

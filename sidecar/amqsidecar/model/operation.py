@@ -263,6 +263,17 @@ UNDO_ROW_BYTES: Final = 2048
 
 _OPEN = (OperationState.RUNNING, OperationState.PAUSED, OperationState.STOPPED)
 _WORKING = (OperationState.RUNNING, OperationState.UNDOING)
+_BEFORE: Final = {
+    OperationState.RUNNING: (OperationState.PAUSED, OperationState.STOPPED),
+    OperationState.PAUSED: (OperationState.RUNNING,),
+    OperationState.STOPPED: (OperationState.RUNNING,),
+    OperationState.CANCELLED: _OPEN,
+    OperationState.DONE: (OperationState.RUNNING,),
+    OperationState.UNDOING: frozenset(OperationState) - {OperationState.UNDOING},
+    OperationState.UNDONE: (OperationState.UNDOING,),
+}
+"""The states that each can follow."""
+
 _STATE_CHANGES_KEPT = 100
 
 
@@ -360,60 +371,50 @@ def stepped(before: Operation, after: Operation, now_ms: int) -> Operation:
         after = msgspec.structs.replace(
             after, not_before_ms=now_ms + int(1000 * changed / per_second)
         )
-    return finished(after, now_ms) if after.after_id >= after.until_id else after
+    is_last = after.after_id >= after.until_id
+    return changed_to(after, OperationState.DONE, now_ms) if is_last else after
 
 
-def finished(operation: Operation, now_ms: int) -> Operation:
-    """Return an operation of which every row was looked at."""
-    return in_state(operation, OperationState.DONE, now_ms)
+def changed_to(
+    operation: Operation, state: OperationState, now_ms: int, actor: str = "", reason: str = ""
+) -> Operation:
+    """Return an operation in a state that can follow its own, else as it is.
 
+    Who resumes it begins a new probe. Its runner has it while it is open.
 
-def stopped(operation: Operation, now_ms: int, reason: str) -> Operation:
-    """Return an operation that stopped itself; a person may resume it."""
-    return in_state(operation, OperationState.STOPPED, now_ms, reason=reason)
-
-
-def paused(operation: Operation, now_ms: int, actor: str, reason: str) -> Operation:
-    """Return an operation that waits for a person, if it was running."""
-    if operation.state is not OperationState.RUNNING:
+    Args:
+        operation: as it is.
+        state: as it shall be.
+        now_ms: the time.
+        actor: the person or program that wants it; "" = itself.
+        reason: in their words.
+    """
+    if operation.state not in _BEFORE[state]:
         return operation
-    return in_state(operation, OperationState.PAUSED, now_ms, actor, reason)
-
-
-def resumed(operation: Operation, now_ms: int, actor: str, reason: str) -> Operation:
-    """Return an operation that goes on, with a new probe, if it was paused or stopped."""
-    if operation.state not in (OperationState.PAUSED, OperationState.STOPPED):
+    if state is OperationState.UNDOING and operation.action is not Action.DISCARD:
         return operation
-    if operation.needs_second and _person(actor) == _person(operation.actor):
-        return operation
-    operation = msgspec.structs.replace(operation, portion=None, needs_second=False)
-    return in_state(operation, OperationState.RUNNING, now_ms, actor, reason)
+    if state is OperationState.RUNNING:
+        if operation.needs_second and _person(actor) == _person(operation.actor):
+            return operation
+        operation = msgspec.structs.replace(operation, portion=None, needs_second=False)
+    change = StateChange(at_ms=now_ms, state=state, actor=actor, reason=reason)
+    by = f"by {actor}" if actor else ""
+    if state not in _OPEN:
+        ended_at_ms = None if state is OperationState.UNDOING else now_ms
+        operation = msgspec.structs.replace(
+            operation, ended_at_ms=ended_at_ms, runner="", runner_until_ms=0
+        )
+    return msgspec.structs.replace(
+        operation,
+        state=state,
+        state_reason=f"{reason} ({by})" if reason and by else reason or by,
+        state_changes=(*operation.state_changes, change)[-_STATE_CHANGES_KEPT:],
+    )
 
 
 def _person(actor: str) -> str:
     """Return an actor's name, wherever they acted."""
     return actor.partition(":")[2]
-
-
-def cancelled(operation: Operation, now_ms: int, actor: str, reason: str) -> Operation:
-    """Return an operation that is over, if it wasn't: the rows that it has not changed stay."""
-    if not is_open(operation):
-        return operation
-    return in_state(operation, OperationState.CANCELLED, now_ms, actor, reason)
-
-
-def undoing(operation: Operation, now_ms: int, actor: str, reason: str) -> Operation:
-    """Return a discard that is over and whose messages are being put back."""
-    if operation.action is not Action.DISCARD or operation.state is OperationState.UNDOING:
-        return operation
-    return in_state(operation, OperationState.UNDOING, now_ms, actor, reason)
-
-
-def undone(operation: Operation, now_ms: int) -> Operation:
-    """Return a discard of which all is put back that was kept."""
-    if operation.state is not OperationState.UNDOING:
-        return operation
-    return in_state(operation, OperationState.UNDONE, now_ms)
 
 
 def undoer(operation: Operation) -> str:
@@ -459,25 +460,6 @@ def left(operation: Operation, runner: str) -> Operation:
     if operation.runner != runner:
         return operation
     return msgspec.structs.replace(operation, runner="", runner_until_ms=0)
-
-
-def in_state(
-    operation: Operation, state: OperationState, now_ms: int, actor: str = "", reason: str = ""
-) -> Operation:
-    """Return an operation in a state, with the change noted; its runner has it while it is open."""
-    change = StateChange(at_ms=now_ms, state=state, actor=actor, reason=reason)
-    by = f"by {actor}" if actor else ""
-    if state not in _OPEN:
-        ended_at_ms = None if state is OperationState.UNDOING else now_ms
-        operation = msgspec.structs.replace(
-            operation, ended_at_ms=ended_at_ms, runner="", runner_until_ms=0
-        )
-    return msgspec.structs.replace(
-        operation,
-        state=state,
-        state_reason=f"{reason} ({by})" if reason and by else reason or by,
-        state_changes=(*operation.state_changes, change)[-_STATE_CHANGES_KEPT:],
-    )
 
 
 def _marked(operation: Operation, portion: int, now_ms: int) -> Operation:

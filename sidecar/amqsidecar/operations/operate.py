@@ -304,7 +304,9 @@ def _put_back(schedule: Schedule, operation: Operation, now_ms: Callable[[], int
         )
     count = after.restored - operation.restored
     if count == 0 and not ids:
-        after = schedule.change_operation(number, lambda now: course.undone(now, at_ms))
+        after = schedule.change_operation(
+            number, lambda now: course.changed_to(now, OperationState.UNDONE, at_ms)
+        )
         _audit_change(operation, after, "")
     is_over = not course.is_working(after)
     next_at_ms = None if is_over else now_ms() + max(30, now_ms() - at_ms)
@@ -312,7 +314,6 @@ def _put_back(schedule: Schedule, operation: Operation, now_ms: Callable[[], int
 
 
 def _change(
-    change: Callable[[Operation, int, str, str], Operation],
     wanted: OperationState,
     schedule: Schedule,
     number: int,
@@ -331,7 +332,8 @@ def _change(
 
     def signed(operation: Operation) -> Operation:
         before[:] = [operation]
-        changed, who = change(operation, now_ms, actor, reason), audit.actor()
+        changed = course.changed_to(operation, wanted, now_ms, actor, reason)
+        who = audit.actor()
         if changed is operation:
             return operation
         *earlier, last = changed.state_changes
@@ -352,16 +354,16 @@ def _change(
 ChangeOperation = Callable[[Schedule, int, int, str, str], Operation]
 """Called with the schedule, the operation's number, the time, the actor and the reason."""
 
-pause = partial(_change, course.paused, OperationState.PAUSED)
+pause = partial(_change, OperationState.PAUSED)
 """Pause a running operation; see `_change`."""
 
-resume = partial(_change, course.resumed, OperationState.RUNNING)
+resume = partial(_change, OperationState.RUNNING)
 """Resume a paused or stopped operation with a new probe; see `_change`."""
 
-cancel = partial(_change, course.cancelled, OperationState.CANCELLED)
+cancel = partial(_change, OperationState.CANCELLED)
 """End an operation; finished changes stay, the other rows stay untouched. See `_change`."""
 
-_undo = partial(_change, course.undoing, OperationState.UNDOING)
+_undo = partial(_change, OperationState.UNDOING)
 
 
 def _audit_change(before: Operation, after: Operation, reason: str) -> None:
@@ -418,10 +420,13 @@ def carry_out(
         case Pause(until_ms):
             return Turn(operation=operation, changed=0, next_at_ms=until_ms)
         case Stop(reason):
-            end = partial(course.stopped, now_ms=now_ms(), reason=reason)
+            end, why = OperationState.STOPPED, reason
         case Finished():
-            end = partial(course.finished, now_ms=now_ms())
-    ended = schedule.change_operation(number, lambda now: end(now) if _runs(now) else now)
+            end, why = OperationState.DONE, ""
+    at_ms = now_ms()
+    ended = schedule.change_operation(
+        number, lambda now: course.changed_to(now, end, at_ms, reason=why)
+    )
     _audit_change(operation, ended, ended.state_reason)
     return Turn(operation=ended, changed=0, next_at_ms=None)
 

@@ -21,7 +21,7 @@ from amqsidecar.errors import BrokerRefused, ManagementRefused
 from amqsidecar.model import operation as course
 from amqsidecar.model import row_changes
 from amqsidecar.model.destination import Destination, parse_destination
-from amqsidecar.model.operation import OperationState, undoer, undoing
+from amqsidecar.model.operation import OperationState, changed_to, undoer
 from amqsidecar.model.provenance import BY_NUMBER, again_id
 from amqsidecar.model.schedule import WANTED, Recall, RowFilter, RowView
 from amqsidecar.runtime.final_queues import forget_gone
@@ -355,4 +355,7 @@ def end_discard(store: Schedule, number: int, ids: tuple[int, ...], now_ms: int)
     is_undone = operation is not None and operation.state is OperationState.UNDONE
     # Why: they were discarded while their operation was being undone.
     if is_undone and store.count_discarded(number):
-        store.change_operation(number, lambda now: undoing(now, now_ms, undoer(now), ""))
+        store.change_operation(
+            number,
+            lambda now: changed_to(now, OperationState.UNDOING, now_ms, undoer(now)),
+        )

@@ -31,7 +31,7 @@ from amqsidecar.model.destination import Destination
 from amqsidecar.model.event import AnyEvent, Redirected, Resent
 from amqsidecar.model.failure import GroupNote
 from amqsidecar.model.marker import Marker, ServiceMark, ServiceMarkKind
-from amqsidecar.model.operation import Action, OutcomeKind, Selection, paused
+from amqsidecar.model.operation import Action, OperationState, OutcomeKind, Selection, changed_to
 from amqsidecar.model.outcome import Observation
 from amqsidecar.model.schedule import RowFilter, RowState, RowView, TakenRow
 from amqsidecar.model.signal import Signal
@@ -265,7 +265,9 @@ def _add_pay(path: Path, world: int) -> None:
     _report(store, *(f"pay.{n}" for n in range(world)), "orders.a")
     _act(store, Action.DISCARD, RowFilter(destination="queue://pay.a"), f"pat-{world}")
     mixed = _act(store, Action.RETRY, RowFilter(cause_group=cause_group(TIMEOUT)), f"root-{world}")
-    store.change_operation(mixed, lambda one: paused(one, NOW_MS, "root", "wait"))
+    store.change_operation(
+        mixed, lambda one: changed_to(one, OperationState.PAUSED, NOW_MS, "root", "wait")
+    )
     store.close()
 
 

@@ -31,7 +31,7 @@ from amqsidecar.errors import BrokerRefused, LinkLost, SchemaMismatch, StoreUnav
 from amqsidecar.model import operation
 from amqsidecar.model.cause import group_number
 from amqsidecar.model.event import AnyEvent, Received, Returned
-from amqsidecar.model.operation import Operation
+from amqsidecar.model.operation import Operation, OperationState
 from amqsidecar.model.schedule import RowFilter, RowState, first_redelivery_id
 from amqsidecar.operations import preview, words
 from amqsidecar.operations.timeline import DESCRIPTIONS
@@ -886,12 +886,20 @@ def test_an_interrupted_action_says_what_is_done_and_again_does_the_rest(
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (partial(operation.stopped, reason="3 of 5 came back"), "stopped by itself: 3 of 5 came"),
         (
-            partial(operation.paused, actor="cli:ben", reason="lunch"),
+            partial(operation.changed_to, state=OperationState.STOPPED, reason="3 of 5 came back"),
+            "stopped by itself: 3 of 5 came",
+        ),
+        (
+            partial(
+                operation.changed_to, state=OperationState.PAUSED, actor="cli:ben", reason="lunch"
+            ),
             "was paused by cli:ben: lunch",
         ),
-        (partial(operation.cancelled, actor="cli:ben", reason=""), "was cancelled by cli:ben"),
+        (
+            partial(operation.changed_to, state=OperationState.CANCELLED, actor="cli:ben"),
+            "was cancelled by cli:ben",
+        ),
     ],
 )
 @pytest.mark.parametrize("pace", [[], ["--pace", "1000"]])
@@ -923,7 +931,10 @@ def test_ctrl_c_when_all_is_done_already_is_no_fault(
         signal.raise_signal(signal.SIGINT)
         before = store.operation(number)
         assert before is not None
-        store.change_operation(number, lambda one: operation.finished(replace(one, matched=5), 1))
+        store.change_operation(
+            number,
+            lambda one: operation.changed_to(replace(one, matched=5), OperationState.DONE, 1),
+        )
         return before
 
     monkeypatch.setattr(SqliteStore, "step_operation", finished)

@@ -23,16 +23,12 @@ from amqsidecar.model.operation import (
     Selection,
     Step,
     Stop,
-    cancelled,
+    changed_to,
     claimed,
-    finished,
     left,
     next_step,
-    paused,
-    resumed,
     settled,
     stepped,
-    stopped,
 )
 
 ROWS = 10_000
@@ -90,10 +86,12 @@ class World:
                     assert until_ms > self.now_ms
                     self.now_ms = min([until_ms, *self._returns[:1]])
                 case Stop(reason):
-                    self.operation = stopped(self.operation, self.now_ms, reason)
+                    self.operation = changed_to(
+                        self.operation, OperationState.STOPPED, self.now_ms, reason=reason
+                    )
                     return self
                 case Finished():
-                    self.operation = finished(self.operation, self.now_ms)
+                    self.operation = changed_to(self.operation, OperationState.DONE, self.now_ms)
                     return self
         raise AssertionError("it never ends")
 
@@ -253,7 +251,9 @@ def test_after_a_stop_a_person_lets_it_go_on_with_a_new_probe() -> None:
     world = World(CAREFUL, share=lambda _number: float(broken[0])).play()
     assert world.operation.state is OperationState.STOPPED
     broken[0] = False
-    world.operation = resumed(world.operation, world.now_ms, "cli:anna", "mended")
+    world.operation = changed_to(
+        world.operation, OperationState.RUNNING, world.now_ms, "cli:anna", "mended"
+    )
     world.play()
     assert world.operation.state is OperationState.DONE
     assert [(one.state, one.actor, one.reason) for one in world.operation.state_changes] == [
@@ -265,14 +265,18 @@ def test_after_a_stop_a_person_lets_it_go_on_with_a_new_probe() -> None:
 
 def test_who_may_change_what() -> None:
     running = operation()
-    held = paused(running, 1, "console:anna", "lunch")
+    held = changed_to(running, OperationState.PAUSED, 1, "console:anna", "lunch")
     assert (held.state, held.state_reason) == ("paused", "lunch (by console:anna)")
-    assert paused(held, 2, "x", "") == held
-    assert resumed(running, 2, "x", "") == running
-    over = cancelled(held, 3, "console:anna", "")
+    assert changed_to(held, OperationState.PAUSED, 2, "x", "") == held
+    assert changed_to(running, OperationState.RUNNING, 2, "x", "") == running
+    over = changed_to(held, OperationState.CANCELLED, 3, "console:anna", "")
     assert (over.state, over.ended_at_ms, over.state_reason) == ("cancelled", 3, "by console:anna")
-    assert cancelled(over, 4, "x", "") == resumed(over, 4, "x", "") == paused(over, 4, "x", "")
-    assert paused(over, 4, "x", "") == over
+    assert (
+        changed_to(over, OperationState.CANCELLED, 4, "x", "")
+        == changed_to(over, OperationState.RUNNING, 4, "x", "")
+        == changed_to(over, OperationState.PAUSED, 4, "x", "")
+    )
+    assert changed_to(over, OperationState.PAUSED, 4, "x", "") == over
 
 
 def test_a_lease_is_for_one_runner_until_it_gives_no_sign() -> None:
@@ -283,7 +287,9 @@ def test_a_lease_is_for_one_runner_until_it_gives_no_sign() -> None:
     assert claimed(mine, "you", LEASE_MS).runner == "you"
     assert left(mine, "you") == mine
     assert claimed(left(mine, "me"), "you", 1).runner == "you"
-    assert claimed(paused(mine, 1, "x", ""), "you", LEASE_MS).runner == "me"
+    assert (
+        claimed(changed_to(mine, OperationState.PAUSED, 1, "x", ""), "you", LEASE_MS).runner == "me"
+    )
 
 
 @given(
