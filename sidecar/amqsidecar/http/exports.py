@@ -17,8 +17,7 @@ from amqsidecar.formats.csv_cell import cell
 from amqsidecar.http.access import Caller, HttpRefused
 from amqsidecar.http.store_queries import QueryContext, StoreQueries
 from amqsidecar.ledger import RowKey, RowOrder
-from amqsidecar.model.operation import Member, OutcomeKind, Selection
-from amqsidecar.model.schedule import RowView
+from amqsidecar.model.operation import OutcomeKind, Selection
 from amqsidecar.operations.failures.find_group import with_numbered
 from amqsidecar.operations.failures.groups import Group, read_groups
 from amqsidecar.operations.listing import list_messages
@@ -40,57 +39,36 @@ GROUPS_HEADERS: Final = (
     *("destination", "cause_group", "trend", "recent", "day_before", "first_at", "last_at"),
     *("total", "waiting", "held", "parked", "exhausted", "example_id", "note", "note_author"),
 )
-
-
-def groups_csv(groups: Iterable[Group]) -> str:
-    """Return groups as lines of CSV."""
-    return csv_lines(
-        (
-            *(group.destination, group.cause_group, group.trend.value),
-            *(group.recent, group.day_before, _time(group.first_at_ms)),
-            *(_time(group.last_at_ms), group.total, group.waiting, group.held, group.parked),
-            *(group.exhausted, group.example_id),
-            *((None, None) if group.note is None else (group.note.text, group.note.author)),
-        )
-        for group in groups
-    )
-
-
 MESSAGES_HEADERS: Final = (
     *("id", "redelivery_id", "state", "destination", "source", "cause_group", "cause"),
     *("redelivery_count", "received_at", "due_at", "rule", "reason", "message_id"),
     *("size_bytes", "is_final", "in_flight", "final_queue"),
 )
-
-
-def messages_csv(rows: Iterable[RowView]) -> str:
-    """Return waiting messages as lines of CSV."""
-    return csv_lines(
-        (
-            *(row.id, row.redelivery_id, row.state.value, row.destination, row.source),
-            *(row.cause_group, row.cause, row.redelivery_count, _time(row.received_at_ms)),
-            *(_time(row.due_at_ms), row.rule, row.reason, row.message_id, row.size_bytes),
-            *(int(row.is_final), int(row.in_flight), row.final_queue or ""),
-        )
-        for row in rows
-    )
-
-
 MEMBERS_HEADERS: Final = (
     *("redelivery_id", "destination", "outcome", "changed_at", "resent_at", "evidence"),
 )
 
+_OTHERWISE: Final[Mapping[str, Callable[[Any], object]]] = {
+    "note": lambda group: group.note and group.note.text,
+    "note_author": lambda group: group.note and group.note.author,
+    "outcome": lambda member: member.outcome or "not sent yet",
+}
+"""Columns that are no attributes; those that end in `_at` are times in `_at_ms`."""
 
-def members_csv(members: Iterable[Member]) -> str:
-    """Return the outcomes of an operation's messages as lines of CSV."""
-    return csv_lines(
-        (
-            *(one.redelivery_id, one.destination),
-            "not sent yet" if one.outcome is None else one.outcome.value,
-            *(_time(one.changed_at_ms), _time(one.resent_at_ms), one.evidence),
-        )
-        for one in members
-    )
+
+def csv_of(headers: Iterable[str], rows: Iterable[object]) -> str:
+    """Return groups, messages or members as lines of CSV."""
+    return csv_lines([_value(row, name) for name in headers] for row in rows)
+
+
+def _value(row: object, name: str) -> object:
+    if name in _OTHERWISE:
+        return _OTHERWISE[name](row)
+    if name.endswith("_at"):
+        at_ms = getattr(row, f"{name}_ms")
+        return None if at_ms is None else clock_time(at_ms)
+    value = getattr(row, name)
+    return int(value) if isinstance(value, bool) else value
 
 
 def csv_lines(rows: Iterable[Sequence[object]]) -> str:
@@ -99,10 +77,6 @@ def csv_lines(rows: Iterable[Sequence[object]]) -> str:
     writer = csv.writer(text, quoting=csv.QUOTE_ALL)
     writer.writerows([cell(value) for value in row] for row in rows)
     return text.getvalue()
-
-
-def _time(at_ms: int | None) -> str | None:
-    return None if at_ms is None else clock_time(at_ms)
 
 
 CSV = "text/csv"
@@ -153,7 +127,7 @@ class Exports:
 
         found = await self._queries.ask(caller, read)
         _audit("groups", selection={"destination": destination} if destination else None)
-        text = csv_lines([GROUPS_HEADERS]) + groups_csv(found)
+        text = csv_lines([GROUPS_HEADERS]) + csv_of(GROUPS_HEADERS, found)
         name = "groups" if len(found) < GROUPS_MAX else f"groups-first-{GROUPS_MAX}"
         return Response(_encoded(text), headers=_headers(name))
 
@@ -176,7 +150,7 @@ class Exports:
             rows = [masking.struct(row, has_groups=True) for row in found.rows]
             key = found.next_after
             read_next = None if key is None else partial(read, after=key)
-            return ExportPage(messages_csv(rows), len(rows), read_next)
+            return ExportPage(csv_of(MESSAGES_HEADERS, rows), len(rows), read_next)
 
         answer = await self._streamed(caller, "messages", MESSAGES_HEADERS, read)
         _audit("messages", selection=conditions(selection))
@@ -197,7 +171,7 @@ class Exports:
             found = store.members(number, outcome, limit, after)
             has_more = len(found) == limit
             read_next = partial(read, after=found[-1].redelivery_id) if has_more else None
-            return ExportPage(members_csv(found), len(found), read_next)
+            return ExportPage(csv_of(MEMBERS_HEADERS, found), len(found), read_next)
 
         answer = await self._streamed(caller, f"operation-{number}", MEMBERS_HEADERS, read)
         _audit("members", operation=number)

@@ -6,6 +6,7 @@ from itertools import islice
 from typing import Final
 
 import msgspec
+from msgspec.structs import asdict
 
 from amqsidecar.broker import BrokerKind
 from amqsidecar.engine.judging.send_rules import fault_of_name
@@ -200,19 +201,12 @@ def begin(schedule: Schedule, wish: Wish, now_ms: int, runner: str = "") -> Oper
         schedule.update_members([], position)
     who = audit.actor()
     waits = "a second person has to resume it" if wish.needs_second else ""
+    since = schedule.event_mark() if wish.since is None else wish.since
     operation = schedule.add_operation(
         Operation(
             id=0,
-            action=wish.action,
-            selection=wish.selection,
-            actor=wish.actor,
-            reason=wish.reason,
             created_at_ms=now_ms,
             until_id=0,
-            pace=wish.pace,
-            target=wish.target,
-            expected=wish.expected,
-            since=schedule.event_mark() if wish.since is None else wish.since,
             beside=tuple({(one.action, one.actor): None for one in running}),
             way=who.way,
             address=who.address,
@@ -220,10 +214,7 @@ def begin(schedule: Schedule, wish: Wish, now_ms: int, runner: str = "") -> Oper
             runner_until_ms=now_ms + LEASE_MS if runner else 0,
             state=OperationState.PAUSED if waits else OperationState.RUNNING,
             state_reason=waits,
-            needs_second=wish.needs_second,
-            exports=wish.exports,
-            until=wish.until,
-            longest_ms=wish.longest_ms,
+            **{**asdict(wish), "since": since},
         )
     )
     audit.write(

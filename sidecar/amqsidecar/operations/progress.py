@@ -1,7 +1,7 @@
 """The state of operations: progress, outcomes, and the reason of a wait."""
 
 from enum import StrEnum
-from typing import Final, assert_never
+from typing import Final
 
 import msgspec
 
@@ -81,9 +81,9 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def result_clause(self) -> str:
         """The result as a clause, such as `12 wait to be sent`; "" = it has none yet."""
-        if self.outcomes is None or self.result in (None, OperationResult.UNFINISHED):
+        if self.outcomes is None or self.result is None or self.result not in _CLAUSES:
             return ""
-        return _clause(self.result, self.outcomes)
+        return _CLAUSES[self.result].format(self.outcomes)
 
 
 class OperationPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,25 +152,15 @@ def result_of(operation: Operation, outcomes: Outcomes) -> OperationResult | Non
     return next((result for count, result in by_weight if count), None)
 
 
-def _clause(result: OperationResult, outcomes: Outcomes) -> str:
-    match result:
-        case OperationResult.UNFINISHED:
-            return "not finished"
-        case OperationResult.NOT_SENT:
-            return (
-                f"{outcomes.not_sent} wait to be sent (if this lasts: the service is not "
-                "connected, the destination accepts no messages, or another person holds them)"
-            )
-        case OperationResult.OPEN:
-            return f"all are sent, {outcomes.resent} may still come back"
-        case OperationResult.CAME_BACK:
-            return f"all are sent, {outcomes.came_back} came back"
-        case OperationResult.UNKNOWN:
-            return f"all are sent, the outcome of {outcomes.unknown} is unknown"
-        case OperationResult.CONSUMED:
-            return f"all {outcomes.consumed} were consumed"
-        case _:
-            assert_never(result)
+_CLAUSES: Final = {
+    OperationResult.NOT_SENT: "{0.not_sent} wait to be sent (if this lasts: the service is not "
+    "connected, the destination accepts no messages, or another person holds them)",
+    OperationResult.OPEN: "all are sent, {0.resent} may still come back",
+    OperationResult.CAME_BACK: "all are sent, {0.came_back} came back",
+    OperationResult.UNKNOWN: "all are sent, the outcome of {0.unknown} is unknown",
+    OperationResult.CONSUMED: "all {0.consumed} were consumed",
+}
+"""What `Outcomes` come to."""
 
 
 def list_operations(schedule: Schedule, limit: int, before: int | None = None) -> OperationPage:

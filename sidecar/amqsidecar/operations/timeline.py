@@ -62,7 +62,13 @@ def read_life(
         for event, returned_at_ms in _resends(found)
     }
     return [
-        _moment(event, words, outcomes.get(event) if isinstance(event, _Resend) else None)
+        Moment(
+            event=event,
+            kind=tag_of(event),
+            said=words,
+            cause_group=death_group(event) if isinstance(event, events.Received) else None,
+            outcome=outcomes.get(event) if isinstance(event, _Resend) else None,
+        )
         for event, words in zip(found, describe_all(found), strict=True)
     ]
 
@@ -82,19 +88,6 @@ def _resends(history: Sequence[events.AnyEvent]) -> list[tuple[_Resend, int | No
             found.append((event, returned_at_ms))
             returned_at_ms = None
     return found[::-1]
-
-
-def _moment(event: events.AnyEvent, said: str, outcome: Outcome | None) -> Moment:
-    group = None
-    if isinstance(event, events.Received):
-        group = death_group(event)
-    return Moment(
-        event=event,
-        kind=tag_of(event),
-        said=said,
-        cause_group=group,
-        outcome=outcome,
-    )
 
 
 def tag_of(event: events.AnyEvent) -> str:

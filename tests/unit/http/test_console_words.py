@@ -3,6 +3,7 @@
 import itertools
 import shlex
 import subprocess
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import msgspec
@@ -24,6 +25,7 @@ from amqsidecar.model.schedule import RowFilter, RowState
 from amqsidecar.model.shown import shown
 from amqsidecar.operations.charts import share
 from amqsidecar.operations.failures.groups import Group, Trend
+from amqsidecar.operations.operate import Wish
 from amqsidecar.operations.overview import (
     DestinationRecovery,
     Died,
@@ -49,6 +51,11 @@ FILTERS = [
 ]
 
 
+def retried(selection: Selection, **more: Any) -> Wish:
+    """Return a wish to retry messages."""
+    return Wish(**{"action": Action.RETRY, "selection": selection, "actor": "", **more})
+
+
 @pytest.mark.parametrize("rows", FILTERS)
 @pytest.mark.parametrize("pace", [OperationPace(), CAREFUL, OperationPace(begin_at_ms=NOW_MS + 5)])
 def test_a_copied_command_asks_for_the_same(
@@ -56,7 +63,7 @@ def test_a_copied_command_asks_for_the_same(
 ) -> None:
     properties = (("colour", HOSTILE),) if rows.destination else ()
     selection = Selection(rows=rows, properties=properties)
-    command = command_of(Action.RETRY, selection, pace, None, HOSTILE, NOW_MS)
+    command = command_of(retried(selection, pace=pace, reason=HOSTILE), NOW_MS)
     assert command is not None
     assert shown(command) == command
     assert "\n" not in command
@@ -78,11 +85,11 @@ def test_a_copied_command_asks_for_the_same(
 
 def test_what_no_option_says_is_no_command() -> None:
     everything = Selection(rows=RowFilter(due_before_ms=3))
-    assert command_of(Action.RETRY, everything, OperationPace(), None, "", NOW_MS) is None
+    assert command_of(retried(everything), NOW_MS) is None
     parked = Selection(rows=RowFilter(state=RowState.PARKED))
-    assert command_of(Action.HOLD, parked, OperationPace(), None, "", NOW_MS) is None
+    assert command_of(retried(parked, action=Action.HOLD), NOW_MS) is None
     held = Selection(rows=RowFilter(state=RowState.HELD))
-    found = command_of(Action.RELEASE, held, OperationPace(), None, "", NOW_MS)
+    found = command_of(retried(held, action=Action.RELEASE), NOW_MS)
     assert found == "amqsidecar release --all"
 
 

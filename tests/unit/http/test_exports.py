@@ -12,7 +12,7 @@ from lxml import html
 from amqsidecar.formats.csv_cell import cell
 from amqsidecar.http import exports
 from amqsidecar.http.access import Role
-from amqsidecar.http.exports import MEMBERS_HEADERS, members_csv
+from amqsidecar.http.exports import MEMBERS_HEADERS, csv_of
 from amqsidecar.http.masking import Masking
 from amqsidecar.model.operation import Member
 from amqsidecar.operations.listing import list_messages
@@ -48,7 +48,9 @@ def test_no_text_is_a_formula(start: str) -> None:
     seen = start.replace("\ufeff", r"\ufeff").replace("\u200b", r"\u200b")
     assert cell(f"{start}1+1") == f"'{seen}1+1"
     member = Member(redelivery_id=f"{start}1", destination="queue://a", changed_at_ms=0)
-    [row] = csv.DictReader(members_csv([member]).splitlines(keepends=True), MEMBERS_HEADERS)
+    [row] = csv.DictReader(
+        csv_of(MEMBERS_HEADERS, [member]).splitlines(keepends=True), MEMBERS_HEADERS
+    )
     assert row["redelivery_id"] == f"'{seen}1"
 
 
@@ -57,7 +59,9 @@ def test_no_text_is_a_formula(start: str) -> None:
 def test_no_text_has_a_formula_in_it_where_cells_end_elsewhere(start: str, delimiter: str) -> None:
     """Spreadsheets of many countries take a file apart at semicolons."""
     member = Member(redelivery_id="1", destination=f"a{start}=1+1;b", changed_at_ms=0)
-    rows = csv.reader(members_csv([member]).splitlines(keepends=True), delimiter=delimiter)
+    rows = csv.reader(
+        csv_of(MEMBERS_HEADERS, [member]).splitlines(keepends=True), delimiter=delimiter
+    )
     assert not [one for row in rows for one in row if one.lstrip(' "').startswith("=")]
 
 

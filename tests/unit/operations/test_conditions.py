@@ -20,9 +20,10 @@ from amqsidecar.http.console.described import describe
 from amqsidecar.http.console.query import query_of, read_query
 from amqsidecar.http.masking import Masking
 from amqsidecar.http.store_queries import QueryContext
-from amqsidecar.model.operation import Action, OperationPace, Selection
+from amqsidecar.model.operation import Action, Selection
 from amqsidecar.model.schedule import RowFilter, RowState
 from amqsidecar.operations.conditions import CONDITIONS, Condition, given
+from amqsidecar.operations.operate import Wish
 from amqsidecar.stores.sqlite.store import SqliteStore
 from support.web.in_process import caller_as
 
@@ -72,7 +73,7 @@ def test_a_condition_has_words_an_address_a_parameter_and_an_option(
     selection = selection_of(condition.field)
     assert [one for one, _ in given(selection)] == [condition]
     assert {name for name, _ in describe(selection)} == {condition.words}
-    command = command_of(Action.DISCARD, selection, OperationPace(), None, "", NOW_MS)
+    command = command_of(Wish(action=Action.DISCARD, selection=selection, actor=""), NOW_MS)
     assert (command is None) == (condition.field in ONLY_INSIDE)
     if command is None:
         return

@@ -1,8 +1,9 @@
 """Pages of actions: preview, pace and reason, then the confirmation."""
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta, timezone
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from starlette.requests import Request
@@ -17,7 +18,6 @@ from amqsidecar.http.console.query import MessageQuery, QueryError, bounded
 from amqsidecar.http.console.templating import moment
 from amqsidecar.http.rights import Right, right_of
 from amqsidecar.http.store_queries import QueryContext
-from amqsidecar.model.cause_note import WaitFor
 from amqsidecar.model.operation import CAREFUL, SENDS, Action, Operation, OperationPace, Selection
 from amqsidecar.model.signal import DEFAULT_WAIT_MS
 from amqsidecar.operations.act import ActionRefused
@@ -82,7 +82,9 @@ async def _confirm(visit: Visit) -> Response:
     try:
         if ACTIONS[action].is_final and form.get("sure") != "yes":
             raise ActionRefused("they won't be redelivered after this: tick the box to confirm")
-        wish = checked(_wish(action, query.selection, form, visit.actor))
+        expected, careful = _number(form, "expected"), _careful_fields(form)
+        careful |= {"expected": None if expected is None else int(expected)}
+        wish = checked(_wish(action, query.selection, form, visit.actor, **careful))
 
         def write(at: QueryContext) -> Operation:
             _refuse_doubtful(tools.gate, wish.target, form)
@@ -139,25 +141,27 @@ def _careful(how: str) -> dict[str, str]:
     }
 
 
-def _wish(action: Action, selection: Selection, form: Mapping[str, str], actor: str) -> Wish:
-    expected = _number(form, "expected")
+def _wish(
+    action: Action, selection: Selection, form: Mapping[str, str], actor: str, **careful: Any
+) -> Wish:
+    """Return what a form asks for; `careful` are the fields in which it has numbers."""
     return Wish(
         action=action,
         selection=selection,
         actor=actor,
         reason=form.get("reason", "").strip(),
-        pace=_pace(form),
         target=form.get("target", "").strip() or None,
-        expected=None if expected is None else int(expected),
         until=form.get("until", "").strip(),
-        longest_ms=_longest_ms(form),
         since=whole_number(form.get("since")),
+        **careful,
     )
 
 
-def _longest_ms(form: Mapping[str, str]) -> int:
+def _careful_fields(form: Mapping[str, str]) -> dict[str, Any]:
+    """Return how carefully, and how long, a form asks for it."""
     hours = _number(form, "longest_h")
-    return DEFAULT_WAIT_MS if hours is None else int(hours * 3_600_000)
+    longest_ms = DEFAULT_WAIT_MS if hours is None else int(hours * 3_600_000)
+    return {"pace": _pace(form), "longest_ms": longest_ms}
 
 
 def _pace(form: Mapping[str, str]) -> OperationPace:
@@ -217,20 +221,11 @@ def _command(
     action: Action, query: MessageQuery, form: Mapping[str, str], now_ms: int
 ) -> str | None:
     """Return the command of a form; of one with mistakes without its pace."""
-    longest_ms = DEFAULT_WAIT_MS
-    try:
-        pace, longest_ms = _pace(form), _longest_ms(form)
-    except QueryError:
-        pace = OperationPace()
-    target = form.get("target", "").strip() or ("DESTINATION" if action is Action.REDIRECT else "")
-    reason, until = form.get("reason", "").strip(), form.get("until", "").strip()
-    return command_of(
-        action,
-        query.selection,
-        pace,
-        target or None,
-        reason,
-        now_ms,
-        query.bounds,
-        WaitFor(until, longest_ms) if until and action is Action.HOLD else None,
-    )
+    careful: dict[str, Any] = {}
+    with suppress(QueryError):
+        careful = _careful_fields(form)
+    if action is Action.REDIRECT and not form.get("target", "").strip():
+        form = {**form, "target": "DESTINATION"}
+    if action is not Action.HOLD:
+        form = {**form, "until": ""}
+    return command_of(_wish(action, query.selection, form, "", **careful), now_ms, query.bounds)

@@ -6,36 +6,27 @@ import shlex
 import msgspec
 
 from amqsidecar.http.console.templating import iso
-from amqsidecar.model.cause_note import WaitFor
-from amqsidecar.model.operation import Action, OperationPace, Selection
+from amqsidecar.model.operation import Operation, OperationPace
 from amqsidecar.model.shown import shown
 from amqsidecar.operations.conditions import given
 from amqsidecar.operations.listing import Bounds
+from amqsidecar.operations.operate import Wish
 from amqsidecar.operations.select import NEEDED_STATES
 
 
 def command_of(
-    action: Action,
-    selection: Selection,
-    pace: OperationPace,
-    target: str | None,
-    reason: str,
+    wanted: Wish | Operation,
     now_ms: int,
     bounds: Bounds = Bounds(),  # noqa: B008
-    wait: WaitFor | None = None,
 ) -> str | None:
     """Return a command line, without `--config`; None = no command does it.
 
     Args:
-        action: what to do.
-        selection: to what.
-        pace: how carefully.
-        target: where to, for redirecting.
-        reason: in the person's words.
+        wanted: what it does.
         now_ms: reference time of ages.
         bounds: which of the selected messages.
-        wait: for the event that ends a hold; None = there is none.
     """
+    action, selection, pace = wanted.action, wanted.selection, wanted.pace
     rows, needed = selection.rows, NEEDED_STATES.get(action)
     if needed is not None and rows.state not in (None, needed):
         return None
@@ -55,15 +46,15 @@ def command_of(
     is_at_once = msgspec.structs.replace(pace, begin_at_ms=None) == OperationPace()
     options += [
         ("--limit", bounds.limit),
-        ("--to", target),
-        ("--until", wait and wait.event),
-        ("--at-most", wait and f"{wait.longest_ms // 1000}s"),
+        ("--to", wanted.target),
+        ("--until", wanted.until or None),
+        ("--at-most", f"{wanted.longest_ms // 1000}s" if wanted.until else None),
         ("--probe", pace.probe or None),
         ("--pace", None if pace.per_second is None else f"{pace.per_second:g}"),
         ("--stop-share", None if pace.stop_share is None else f"{pace.stop_share:g}"),
         ("--window", None if is_at_once else f"{max(1, pace.window_ms // 1000)}s"),
         ("--at", None if pace.begin_at_ms is None else iso(pace.begin_at_ms)),
-        ("--reason", reason or None),
+        ("--reason", wanted.reason or None),
     ]
     for name, value in options:
         if value is not None:

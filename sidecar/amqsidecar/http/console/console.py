@@ -17,6 +17,7 @@ from amqsidecar.http.access import CSRF_FIELD, Caller, HttpRefused
 from amqsidecar.http.answers import show_refusal
 from amqsidecar.http.console.query import MessageQuery, QueryError, address, read_query
 from amqsidecar.http.console.templating import make_environment
+from amqsidecar.http.exports import Exports
 from amqsidecar.http.guard import caller_of
 from amqsidecar.http.masking import Masking
 from amqsidecar.http.static import StaticFiles
@@ -164,6 +165,7 @@ class Console(PageFrame):
 
     def __init__(self, queries: StoreQueries) -> None:
         self.queries = queries
+        self.exports = Exports(queries)
         tools = queries.tools(_PROGRAM)
         self.has_reports, self.has_audit = tools.reports is not None, tools.audit is not None
         self.has_webhooks = bool(tools.webhooks)

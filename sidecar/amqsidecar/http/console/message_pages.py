@@ -29,6 +29,7 @@ LIMIT = 50
 def routes(console: Console) -> Iterable[BaseRoute]:
     """Return the routes of these pages."""
     yield console.visited("/messages", _messages)
+    yield console.visited("/messages.csv", _messages_file)
     yield console.visited("/messages/one", _show)
     yield console.visited("/messages/one", _try_rules, "POST")
     yield console.visited("/messages/download", _download)
@@ -78,6 +79,11 @@ async def _messages(visit: Visit) -> Response:
     )
     page.status_code = 400 if problem else 200
     return page
+
+
+async def _messages_file(visit: Visit) -> Response:
+    query = visit.query()
+    return await visit.console.exports.messages(visit.caller, query.selection, query.order)
 
 
 async def _show(

@@ -36,6 +36,8 @@ CHANGES: Final[Mapping[str, operate.ChangeOperation]] = {
     "undo": operate.undo,
 }
 
+_MISSING: Final = "There is no operation of this number, or its history was removed."
+
 OPEN_STATES: Final = (OperationState.RUNNING, OperationState.PAUSED, OperationState.STOPPED)
 
 
@@ -56,6 +58,7 @@ def routes(console: Console) -> Iterable[BaseRoute]:
     """Return the routes of these pages."""
     yield console.visited("/operations", _operations)
     yield console.visited("/operations/{number}", _show)
+    yield console.visited("/operations/{number}/members.csv", _members_file)
     yield console.visited("/operations/{number}/{change}", _change, "POST")
 
 
@@ -95,7 +98,7 @@ async def _show(visit: Visit, problem: str = "") -> Response:
 
     told = await visit.ask(read)
     if told is None:
-        raise PageMissing("There is no operation of this number, or its history was removed.")
+        raise PageMissing(_MISSING)
     progress = told.progress
     operation = await asyncio.to_thread(visit.queries.masking.operation, progress.operation)
     return await visit.page(
@@ -122,16 +125,17 @@ async def _show(visit: Visit, problem: str = "") -> Response:
             if len(told.members) > MEMBERS_SHOWN
             else None
         ),
-        command=command_of(
-            operation.action,
-            operation.selection,
-            operation.pace,
-            operation.target,
-            operation.reason,
-            visit.queries.clock.now_ms(),
-            wait=operation.wait,
-        ),
+        command=command_of(operation, visit.queries.clock.now_ms()),
     )
+
+
+async def _members_file(visit: Visit) -> Response:
+    number, outcome = whole_number(visit.part("number")), outcome_of(visit.params)
+    exports = visit.console.exports
+    found = None if number is None else await exports.members(visit.caller, number, outcome)
+    if found is None:
+        raise PageMissing(_MISSING)
+    return found
 
 
 async def _change(visit: Visit) -> Response:

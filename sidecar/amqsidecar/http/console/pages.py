@@ -1,22 +1,20 @@
 """The pages; every address can be bookmarked and shared."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import msgspec
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute
 
-from amqsidecar.errors import NothingFound
+from amqsidecar.errors import ConfigError, NothingFound
 from amqsidecar.http.console import (
     action_pages,
     audit_pages,
     edit_pages,
-    export_pages,
     message_pages,
     operation_pages,
-    policy_pages,
     report_pages,
     webhook_pages,
 )
@@ -69,6 +67,7 @@ from amqsidecar.operations.overview import (
     read_overview,
     read_recoveries,
 )
+from amqsidecar.operations.policies import PolicyEffect, effect_of, policy_view
 from amqsidecar.operations.words import many
 
 GROUPS_SHOWN = 200
@@ -92,14 +91,15 @@ def routes(console: Console) -> list[BaseRoute]:
         console.visited("/", _overview),
         console.visited("/plots", _plots),
         console.visited("/groups", _groups),
+        console.visited("/groups.csv", _groups_file),
         console.visited("/groups/one", _show_group),
         console.visited("/groups/one", _note, "POST"),
+        console.visited("/policies", _policies),
+        console.visited("/policies", _try_rules, "POST"),
         *message_pages.routes(console),
         *edit_pages.routes(console),
         *action_pages.routes(console),
-        *export_pages.routes(console),
         *operation_pages.routes(console),
-        *policy_pages.routes(console),
         *report_pages.routes(console),
         *audit_pages.routes(console),
         *webhook_pages.routes(console),
@@ -221,6 +221,11 @@ async def _groups(visit: Visit) -> Response:
     )
 
 
+async def _groups_file(visit: Visit) -> Response:
+    destination = visit.query().selection.rows.destination
+    return await visit.console.exports.groups(visit.caller, destination)
+
+
 async def _show_group(
     visit: Visit, written: GroupNoteForm | None = None, problem: str = ""
 ) -> Response:
@@ -315,6 +320,36 @@ async def _note(visit: Visit) -> Response:
     group = await asyncio.to_thread(masking.group, place[1], place[0])
     here = address("/groups/one", {"destination": place[0], "group": group})
     return RedirectResponse(f"{here}#notes", 303)
+
+
+async def _policies(
+    visit: Visit,
+    written: str | None = None,
+    effect: PolicyEffect | None = None,
+    problems: Sequence[str] = (),
+) -> Response:
+    policies = visit.tools.policies
+    view = await visit.ask(lambda at: policy_view(at.store, policies, at.now_ms))
+    return await visit.page(
+        "policies.html",
+        problems,
+        view=view,
+        written=view.yaml if written is None else written,
+        effect=effect,
+        problems=problems,
+    )
+
+
+async def _try_rules(visit: Visit) -> Response:
+    text = (await visit.form()).get("rules", "").replace("\r\n", "\n")
+    policies, opens = visit.tools.policies, visit.queries.masking.may_probe(visit.caller)
+    try:
+        effect = await visit.ask(
+            lambda at: effect_of(at.store, policies, text, at.now_ms, opens=opens)
+        )
+    except ConfigError as error:
+        return await _policies(visit, text, problems=[str(one) for one in error.problems])
+    return await _policies(visit, text, effect)
 
 
 async def _place(visit: Visit) -> Place:
