@@ -1,6 +1,6 @@
 """Pages of actions: preview, pace and reason, then the confirmation."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from typing import Any, Final
@@ -8,10 +8,9 @@ from typing import Any, Final
 import msgspec
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
-from starlette.routing import BaseRoute
 
 from amqsidecar.http.console.command import command_of
-from amqsidecar.http.console.console import Console, PageMissing, Visit
+from amqsidecar.http.console.console import PageMissing, Visit
 from amqsidecar.http.console.described import ACTIONS, describe, describe_bounds
 from amqsidecar.http.console.operation_pages import whole_number
 from amqsidecar.http.console.query import MessageQuery, QueryError, bounded
@@ -41,13 +40,10 @@ FEW: Final = 10
 """Up to this many messages need no probe or pace."""
 
 
-def routes(console: Console) -> Iterable[BaseRoute]:
-    """Return the routes of these pages."""
-    yield console.visited("/act/{action}", _show)
-    yield console.visited("/act/{action}", _confirm, "POST")
-
-
-async def _show(visit: Visit, form: Mapping[str, str] | None = None, problem: str = "") -> Response:
+async def show_action(
+    visit: Visit, form: Mapping[str, str] | None = None, problem: str = ""
+) -> Response:
+    """Show what an action would do, and its form."""
     action, query, tools = asked_action(visit.request), visit.query(), visit.tools
 
     def read(at: QueryContext) -> tuple[Preview, list[str]]:
@@ -76,7 +72,8 @@ async def _show(visit: Visit, form: Mapping[str, str] | None = None, problem: st
     )
 
 
-async def _confirm(visit: Visit) -> Response:
+async def confirm_action(visit: Visit) -> Response:
+    """Begin the operation that a form asks for."""
     action, query, tools = asked_action(visit.request), visit.query(), visit.tools
     form = await visit.form()
     try:
@@ -101,7 +98,7 @@ async def _confirm(visit: Visit) -> Response:
 
         operation = await visit.ask(write)
     except (ActionRefused, QueryError) as error:
-        return await _show(visit, form, str(error))
+        return await show_action(visit, form, str(error))
     return RedirectResponse(f"/operations/{operation.id}", 303)
 
 

@@ -1,17 +1,16 @@
 """The page of the audit: the latest lines of its file, with a filter."""
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from os import SEEK_END
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 from starlette.responses import Response
-from starlette.routing import BaseRoute
 
 from amqsidecar.http.access import HttpRefused
-from amqsidecar.http.console.console import Console, PageMissing, Visit
+from amqsidecar.http.console.console import PageMissing, Visit
 from amqsidecar.telemetry.audit import days_of
 
 READ_BYTES: Final = 4 * 1024 * 1024
@@ -99,12 +98,8 @@ def _shown(fields: Mapping[str, Any]) -> AuditLine:
     return AuditLine(**texts, about=msgspec.json.encode(ours).decode())
 
 
-def routes(console: Console) -> Iterable[BaseRoute]:
-    """Return the route of this page; none where the audit is no file."""
-    return [console.visited("/audit", _audit)] if console.has_audit else []
-
-
-async def _audit(visit: Visit) -> Response:
+async def show_audit(visit: Visit) -> Response:
+    """Show the latest lines of the audit that match."""
     path = visit.tools.audit
     if path is None:
         raise HttpRefused(403, "the audit is about all destinations; your role views only some")

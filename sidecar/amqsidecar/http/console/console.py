@@ -167,27 +167,24 @@ class Console(PageFrame):
         self.queries = queries
         self.exports = Exports(queries)
         tools = queries.tools(_PROGRAM)
-        self.has_reports, self.has_audit = tools.reports is not None, tools.audit is not None
-        self.has_webhooks = bool(tools.webhooks)
-        more = ((REPORTS, self.has_reports), (AUDIT, self.has_audit), (WEBHOOKS, self.has_webhooks))
+        more = ((REPORTS, tools.reports), (AUDIT, tools.audit), (WEBHOOKS, tools.webhooks))
+        self.missing = tuple(page[0] for page, tool in more if not tool)
         super().__init__(
             queries.clock,
             queries.masking,
-            (*NAVIGATION, *(page for page, is_there in more if is_there)),
+            (*NAVIGATION, *(page for page, tool in more if tool)),
             links=tools.links,
             tell_status=tools.sidecar_status,
         )
 
-    def visited(
-        self, path: str, handler: Callable[["Visit"], Awaitable[Response]], *methods: str
-    ) -> Route:
+    def visited(self, path: str, handler: "VisitHandler", method: str) -> Route:
         """Return the route of a page about the schedule; see `route`."""
 
         @functools.wraps(handler)
         async def visit(request: Request) -> Response:
             return await handler(Visit(self, request))
 
-        return self.route(path, visit, *methods)
+        return self.route(path, visit, method)
 
 
 class Visit:
@@ -237,6 +234,8 @@ class Visit:
         self.queries.masking.check_selection(query.selection, self.caller)
         return query
 
+
+VisitHandler = Callable[[Visit], Awaitable[Response]]
 
 _REFUSALS: Final = {
     401: (

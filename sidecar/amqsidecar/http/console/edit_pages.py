@@ -1,17 +1,16 @@
 """The page that edits a message: its content, the preview, then the re-send."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from hashlib import sha256
 from typing import Final
 
 import msgspec
 from starlette.responses import RedirectResponse, Response
-from starlette.routing import BaseRoute
 
 from amqsidecar.errors import EditRefused, NotHereYet
-from amqsidecar.http.console.console import Console, PageMissing, Visit
+from amqsidecar.http.console.console import PageMissing, Visit
 from amqsidecar.http.fetching import fetch_message
 from amqsidecar.http.store_queries import QueryContext, StoreQueries
 from amqsidecar.model.message import (
@@ -53,12 +52,6 @@ class _Changed(ActionRefused):
     """Another person edited the message since it was shown."""
 
 
-def routes(console: Console) -> Iterable[BaseRoute]:
-    """Return the routes of this page."""
-    yield console.visited("/messages/edit", _look)
-    yield console.visited("/messages/edit", _edit, "POST")
-
-
 async def _show(
     visit: Visit,
     page: MessagePage,
@@ -82,11 +75,13 @@ async def _show(
     )
 
 
-async def _look(visit: Visit) -> Response:
+async def show_editor(visit: Visit) -> Response:
+    """Show the form that edits a message."""
     return await _show(visit, await _read_page(visit))
 
 
-async def _edit(visit: Visit) -> Response:
+async def send_edit(visit: Visit) -> Response:
+    """Preview an edit, or re-send the edited message."""
     form = await visit.form()
     if form.get("step") == "fetch":
         return await _fetch(visit)

@@ -1,15 +1,14 @@
 """Pages of messages: a list by any filter, and one message with all that happened to it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from urllib.parse import quote
 
 import msgspec
 from starlette.responses import RedirectResponse, Response
-from starlette.routing import BaseRoute
 
 from amqsidecar.errors import ConfigError
 from amqsidecar.http.console.advice import useless_actions
-from amqsidecar.http.console.console import Console, PageMissing, Visit
+from amqsidecar.http.console.console import PageMissing, Visit
 from amqsidecar.http.console.described import describe
 from amqsidecar.http.console.differing import Differing, read_differing
 from amqsidecar.http.console.query import QueryError, message_query, read_query
@@ -26,16 +25,8 @@ from amqsidecar.telemetry import audit
 LIMIT = 50
 
 
-def routes(console: Console) -> Iterable[BaseRoute]:
-    """Return the routes of these pages."""
-    yield console.visited("/messages", _messages)
-    yield console.visited("/messages.csv", _messages_file)
-    yield console.visited("/messages/one", _show)
-    yield console.visited("/messages/one", _try_rules, "POST")
-    yield console.visited("/messages/download", _download)
-
-
-async def _messages(visit: Visit) -> Response:
+async def show_messages(visit: Visit) -> Response:
+    """List the messages that a filter selects."""
     queries, params, problem = visit.queries, visit.params, ""
     try:
         query = visit.query()
@@ -81,17 +72,19 @@ async def _messages(visit: Visit) -> Response:
     return page
 
 
-async def _messages_file(visit: Visit) -> Response:
+async def messages_csv(visit: Visit) -> Response:
+    """Return the list as a file."""
     query = visit.query()
     return await visit.console.exports.messages(visit.caller, query.selection, query.order)
 
 
-async def _show(
+async def show_message(
     visit: Visit,
     written: str | None = None,
     effect: MessageEffect | None = None,
     problems: Sequence[str] = (),
 ) -> Response:
+    """Show a message and all that happened to it."""
     queries, reference = visit.queries, visit.params.get("id", "")
 
     def read(at: QueryContext) -> tuple[MessagePage | None, bool]:
@@ -118,7 +111,8 @@ async def _show(
     )
 
 
-async def _try_rules(visit: Visit) -> Response:
+async def try_rules_on_message(visit: Visit) -> Response:
+    """Show what other rules would do with a message."""
     text = (await visit.form()).get("rules", "").replace("\r\n", "\n")
     reference = visit.params.get("id", "")
 
@@ -129,11 +123,12 @@ async def _try_rules(visit: Visit) -> Response:
     try:
         effect = await visit.ask(read)
     except ConfigError as error:
-        return await _show(visit, text, problems=[str(one) for one in error.problems])
-    return await _show(visit, text, effect)
+        return await show_message(visit, text, problems=[str(one) for one in error.problems])
+    return await show_message(visit, text, effect)
 
 
-async def _download(visit: Visit) -> Response:
+async def download_message(visit: Visit) -> Response:
+    """Return the bytes of a message."""
     queries, reference = visit.queries, visit.params.get("id", "")
     number = visit.params.get("original", "")
 
@@ -155,11 +150,7 @@ async def _download(visit: Visit) -> Response:
     return Response(data, headers=headers)
 
 
-def short_route(console: Console) -> BaseRoute:
-    """Return the route of `/messages/ID`; it comes after all others below `/messages`."""
-
-    async def named(visit: Visit) -> Response:
-        reference = quote(visit.part("reference"), safe="")
-        return RedirectResponse(f"/messages/one?id={reference}", 303)
-
-    return console.visited("/messages/{reference}", named)
+async def go_to_message(visit: Visit) -> Response:
+    """Lead from the short address of a message to its page."""
+    reference = quote(visit.part("reference"), safe="")
+    return RedirectResponse(f"/messages/one?id={reference}", 303)

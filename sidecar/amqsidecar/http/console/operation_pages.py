@@ -1,16 +1,15 @@
 """Pages of operations: request, progress, and the outcome of each message."""
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 from starlette.datastructures import QueryParams
 from starlette.responses import RedirectResponse, Response
-from starlette.routing import BaseRoute
 
 from amqsidecar.http.console.command import command_of
-from amqsidecar.http.console.console import Console, PageMissing, Visit
+from amqsidecar.http.console.console import PageMissing, Visit
 from amqsidecar.http.console.described import ACTIONS, describe, describe_pace
 from amqsidecar.http.store_queries import QueryContext
 from amqsidecar.model.operation import (
@@ -54,15 +53,8 @@ class ShownOperation(msgspec.Struct, frozen=True, kw_only=True):
     members: list[Member]
 
 
-def routes(console: Console) -> Iterable[BaseRoute]:
-    """Return the routes of these pages."""
-    yield console.visited("/operations", _operations)
-    yield console.visited("/operations/{number}", _show)
-    yield console.visited("/operations/{number}/members.csv", _members_file)
-    yield console.visited("/operations/{number}/{change}", _change, "POST")
-
-
-async def _operations(visit: Visit) -> Response:
+async def show_operations(visit: Visit) -> Response:
+    """List the operations, the latest first."""
     before, masked = whole_number(visit.params.get("before")), visit.queries.masking.operation
 
     def read(at: QueryContext) -> tuple[list[Operation], dict[int, int]]:
@@ -83,7 +75,8 @@ async def _operations(visit: Visit) -> Response:
     )
 
 
-async def _show(visit: Visit, problem: str = "") -> Response:
+async def show_operation(visit: Visit, problem: str = "") -> Response:
+    """Show an operation and the outcomes of its messages."""
     number, outcome = whole_number(visit.part("number")), outcome_of(visit.params)
     after = visit.params.get("after", "")
 
@@ -129,7 +122,8 @@ async def _show(visit: Visit, problem: str = "") -> Response:
     )
 
 
-async def _members_file(visit: Visit) -> Response:
+async def members_csv(visit: Visit) -> Response:
+    """Return the outcomes of its messages as a file."""
     number, outcome = whole_number(visit.part("number")), outcome_of(visit.params)
     exports = visit.console.exports
     found = None if number is None else await exports.members(visit.caller, number, outcome)
@@ -138,7 +132,8 @@ async def _members_file(visit: Visit) -> Response:
     return found
 
 
-async def _change(visit: Visit) -> Response:
+async def change_operation(visit: Visit) -> Response:
+    """Pause, resume, cancel or undo an operation."""
     number, how = whole_number(visit.part("number")), CHANGES.get(visit.part("change"))
     if how is None or number is None:
         raise PageMissing("An operation has no such action.")
@@ -146,7 +141,7 @@ async def _change(visit: Visit) -> Response:
     try:
         await visit.ask(lambda at: how(at.store, number, at.now_ms, visit.actor, reason))
     except ActionRefused as error:
-        return await _show(visit, str(error))
+        return await show_operation(visit, str(error))
     return RedirectResponse(f"/operations/{number}", 303)
 
 

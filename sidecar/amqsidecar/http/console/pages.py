@@ -1,7 +1,7 @@
 """The pages; every address can be bookmarked and shared."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -20,7 +20,7 @@ from amqsidecar.http.console import (
 )
 from amqsidecar.http.console.advice import known_of, next_steps, useless_actions
 from amqsidecar.http.console.common import CommonValue, read_common
-from amqsidecar.http.console.console import Console, PageMissing, Visit
+from amqsidecar.http.console.console import Console, PageMissing, Visit, VisitHandler
 from amqsidecar.http.console.differing import Differing, read_differing
 from amqsidecar.http.console.plots import (
     plot_deaths,
@@ -86,25 +86,10 @@ SNOOZES: Final = (
 
 def routes(console: Console) -> list[BaseRoute]:
     """Return the routes of the console."""
-    return [
-        console.static.route(),
-        console.visited("/", _overview),
-        console.visited("/plots", _plots),
-        console.visited("/groups", _groups),
-        console.visited("/groups.csv", _groups_file),
-        console.visited("/groups/one", _show_group),
-        console.visited("/groups/one", _note, "POST"),
-        console.visited("/policies", _policies),
-        console.visited("/policies", _try_rules, "POST"),
-        *message_pages.routes(console),
-        *edit_pages.routes(console),
-        *action_pages.routes(console),
-        *operation_pages.routes(console),
-        *report_pages.routes(console),
-        *audit_pages.routes(console),
-        *webhook_pages.routes(console),
-        message_pages.short_route(console),
-    ]
+    pages = [(path, handler, "GET") for path, handler in _PAGES.items()]
+    pages += [(path, handler, "POST") for path, handler in _FORMS.items()]
+    found = [console.visited(*page) for page in pages if not page[0].startswith(console.missing)]
+    return [console.static.route(), *found]
 
 
 async def _overview(visit: Visit) -> Response:
@@ -378,3 +363,36 @@ def headline(overview: Overview) -> str:
     if died.new:
         said += f"; {died.new} {'are' if died.new > 1 else 'is'} new since yesterday"
     return f"{said}."
+
+
+_PAGES: Final[Mapping[str, VisitHandler]] = {
+    "/": _overview,
+    "/plots": _plots,
+    "/groups": _groups,
+    "/groups.csv": _groups_file,
+    "/groups/one": _show_group,
+    "/policies": _policies,
+    "/messages": message_pages.show_messages,
+    "/messages.csv": message_pages.messages_csv,
+    "/messages/one": message_pages.show_message,
+    "/messages/download": message_pages.download_message,
+    "/messages/edit": edit_pages.show_editor,
+    "/messages/{reference}": message_pages.go_to_message,
+    "/act/{action}": action_pages.show_action,
+    "/operations": operation_pages.show_operations,
+    "/operations/{number}": operation_pages.show_operation,
+    "/operations/{number}/members.csv": operation_pages.members_csv,
+    "/reports": report_pages.show_reports,
+    "/reports/one": report_pages.show_report,
+    "/audit": audit_pages.show_audit,
+    "/webhooks": webhook_pages.show_webhooks,
+}
+_FORMS: Final[Mapping[str, VisitHandler]] = {
+    "/groups/one": _note,
+    "/policies": _try_rules,
+    "/messages/one": message_pages.try_rules_on_message,
+    "/messages/edit": edit_pages.send_edit,
+    "/act/{action}": action_pages.confirm_action,
+    "/operations/{number}/{change}": operation_pages.change_operation,
+    "/webhooks/{name}/test": webhook_pages.send_test,
+}

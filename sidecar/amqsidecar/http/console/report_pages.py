@@ -7,17 +7,15 @@ A job writes its report beside its tables: `--output-folder REPORTS/recovery` ma
 import asyncio
 import os
 import stat
-from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 import msgspec
 from starlette.responses import HTMLResponse, Response
-from starlette.routing import BaseRoute
 
 from amqsidecar.http.access import HttpRefused
-from amqsidecar.http.console.console import Console, PageMissing, Visit
+from amqsidecar.http.console.console import PageMissing, Visit
 
 REPORT_FILE: Final = "report.html"
 
@@ -108,13 +106,6 @@ HEADERS = {
 }
 
 
-def routes(console: Console) -> Iterable[BaseRoute]:
-    """Return the routes of these pages; none where no folder is named."""
-    if console.has_reports:
-        yield console.visited("/reports", _reports)
-        yield console.visited("/reports/one", _report)
-
-
 def _folder_of(visit: Visit) -> Path:
     folder = visit.tools.reports
     if folder is None:
@@ -122,7 +113,8 @@ def _folder_of(visit: Visit) -> Path:
     return folder
 
 
-async def _reports(visit: Visit) -> Response:
+async def show_reports(visit: Visit) -> Response:
+    """List the reports."""
     try:
         found = await asyncio.to_thread(list_reports, _folder_of(visit))
     except OSError as error:
@@ -130,7 +122,8 @@ async def _reports(visit: Visit) -> Response:
     return await visit.page("reports.html", reports=found)
 
 
-async def _report(visit: Visit) -> Response:
+async def show_report(visit: Visit) -> Response:
+    """Return a report as its job wrote it."""
     name = visit.params.get("name", "")
     try:
         page = await asyncio.to_thread(read_report, _folder_of(visit), name)

@@ -1,12 +1,9 @@
 """The page of the subscriptions: what waits, the log, and a notice to test each."""
 
-from collections.abc import Iterable
-
 from starlette.responses import RedirectResponse, Response
-from starlette.routing import BaseRoute
 
 from amqsidecar.http.access import HttpRefused
-from amqsidecar.http.console.console import Console, PageMissing, Visit
+from amqsidecar.http.console.console import PageMissing, Visit
 from amqsidecar.http.rights import Right
 from amqsidecar.http.store_queries import QueryContext
 from amqsidecar.telemetry import audit
@@ -15,14 +12,8 @@ from amqsidecar.webhooks.reporting import request_test
 from amqsidecar.webhooks.sending import title_of
 
 
-def routes(console: Console) -> Iterable[BaseRoute]:
-    """Return the routes of this page; none without a subscription."""
-    if console.has_webhooks:
-        yield console.visited("/webhooks", _webhooks)
-        yield console.visited("/webhooks/{name}/test", _test, "POST")
-
-
-async def _webhooks(visit: Visit) -> Response:
+async def show_webhooks(visit: Visit) -> Response:
+    """Show what waits for each subscription, and the latest notices."""
     described = visit.tools.webhooks
 
     def read(at: QueryContext) -> dict[str, WebhookOutbox]:
@@ -43,7 +34,8 @@ async def _webhooks(visit: Visit) -> Response:
     )
 
 
-async def _test(visit: Visit) -> Response:
+async def send_test(visit: Visit) -> Response:
+    """Send a notice that tests a subscription."""
     name = visit.part("name")
     if name not in visit.tools.webhooks:
         raise PageMissing("There is no subscription of this name.")
