@@ -21,8 +21,11 @@ from amqsidecar.http.access import Role, Signing
 from amqsidecar.http.api.api import routes as api_routes
 from amqsidecar.http.app import make_app, probes_of
 from amqsidecar.http.authentication import files as access_files
+from amqsidecar.http.authentication.cookies import AccessMeans
 from amqsidecar.http.authentication.files import new_token, password_proof, token_digest
 from amqsidecar.http.authentication.login import CountLogin
+from amqsidecar.http.authentication.proxy import Proxies
+from amqsidecar.http.authentication.roles import Roles
 from amqsidecar.http.authentication.session import COOKIE, SessionOwner, Sessions
 from amqsidecar.http.authentication.settings import AccessSettings
 from amqsidecar.http.authentication.setup import set_up
@@ -107,10 +110,10 @@ class Site:
 def session_cookie(way: str, role: Role) -> str:
     """Return a session as the log-in begins it."""
     answer = Response()
-    request = HTTPConnection({"type": "http"})
+    request = HTTPConnection({"type": "http", "headers": []})
     owner = SessionOwner(name="olga", way=way, groups=(f"{role}s",))
-    sessions = Sessions(Signing(KEY), 3600, lambda _request: False, lambda _owner: None)
-    sessions.begin(request, answer, owner)
+    means = AccessMeans(AccessSettings(), Signing(KEY), Proxies([]), Roles([], []))
+    Sessions(means).begin(request, answer, owner)
     return answer.headers["set-cookie"].partition("=")[2].partition(";")[0]
 
 

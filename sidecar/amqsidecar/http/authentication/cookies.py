@@ -1,6 +1,7 @@
 """Signed cookies, which browsers send to this host only."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
@@ -9,9 +10,37 @@ from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
 from amqsidecar.http.access import Signing
+from amqsidecar.http.authentication.files import User
+from amqsidecar.http.authentication.proxy import Proxies
+from amqsidecar.http.authentication.roles import Roles
+from amqsidecar.http.authentication.settings import AccessSettings
 
 _HOST_ONLY: Final = "__Host-"
 """Prefix of a name: browsers take such a cookie from this host by TLS only, for all its paths."""
+
+
+@dataclass(frozen=True)
+class AccessMeans:
+    """The common part of the authentication methods.
+
+    Attributes:
+        users: by name, as they are now; None = there are no passwords.
+    """
+
+    settings: AccessSettings
+    signing: Signing
+    proxies: Proxies
+    roles: Roles
+    users: Callable[[], Mapping[str, User]] | None = None
+
+    def user(self, name: str) -> User | None:
+        """Return the user of this name; None = there is none, or there are no passwords."""
+        return None if self.users is None else self.users().get(name)
+
+    def is_https(self, request: HTTPConnection) -> bool:
+        """Whether the browser came by TLS."""
+        is_public = self.settings.public_url.startswith("https:")
+        return is_public or self.proxies.is_https(request)
 
 
 class SignedCookie:
@@ -20,8 +49,7 @@ class SignedCookie:
     def __init__(
         self,
         name: str,
-        signing: Signing,
-        is_https: Callable[[HTTPConnection], bool],
+        means: AccessMeans,
         max_age_s: int,
         same_site: Literal["strict", "lax"] = "strict",
     ) -> None:
@@ -29,14 +57,13 @@ class SignedCookie:
 
         Args:
             name: unique among our cookies; signatures of others are invalid.
-            signing: of its value.
-            is_https: whether the browser came by TLS.
+            means: sign its value, and tell whether the browser came by TLS.
             max_age_s: maximum age of a signature.
             same_site: `lax` = sent by a link of another site, too.
         """
         self._name = name
-        self._serializer = signing.serializer(name)
-        self._is_https = is_https
+        self._serializer = means.signing.serializer(name)
+        self._is_https = means.is_https
         self._max_age_s = max_age_s
         self._same_site = same_site
 

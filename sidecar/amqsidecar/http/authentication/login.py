@@ -3,22 +3,23 @@
 import asyncio
 import secrets
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from starlette.requests import HTTPConnection, Request
+from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from amqsidecar.http.access import HttpRefused, Signing
+from amqsidecar.clock import Clock
+from amqsidecar.http.access import HttpRefused
 from amqsidecar.http.answers import own_path
 from amqsidecar.http.authentication.attempts import NAME, FailedLogins, network_of
-from amqsidecar.http.authentication.cookies import SignedCookie
+from amqsidecar.http.authentication.cookies import AccessMeans, SignedCookie
 from amqsidecar.http.authentication.files import User, is_password, password_proof
-from amqsidecar.http.authentication.proxy import Proxies, clean_name
+from amqsidecar.http.authentication.proxy import clean_name
 from amqsidecar.http.authentication.session import SessionOwner, Sessions, fingerprint
 from amqsidecar.http.guard import LOGIN, LOGOUT
 from amqsidecar.telemetry import audit
@@ -37,43 +38,25 @@ class LoginPage:
 
     def __init__(
         self,
-        *,
+        means: AccessMeans,
         sessions: Sessions,
-        users: Callable[[], Mapping[str, User]] | None,
-        attempts: FailedLogins,
-        proxies: Proxies,
-        signing: Signing,
-        is_https: Callable[[HTTPConnection], bool],
-        has_oidc: bool,
+        clock: Clock,
         stylesheet: str,
         count: CountLogin,
     ) -> None:
-        """Set the page up.
-
-        Args:
-            sessions: that it begins and ends.
-            users: by name, as they are now; None = there are no passwords.
-            attempts: that failed.
-            proxies: that determine a request's source address.
-            signing: signs cookies of logged-in browsers.
-            is_https: whether the browser came by TLS.
-            has_oidc: whether there is another way, at `/login/oidc`.
-            stylesheet: where it is.
-            count: counts log-ins by password.
-        """
+        self._means = means
         self._sessions = sessions
-        self._users = users
-        self._attempts = attempts
-        self._proxies = proxies
-        self._known = SignedCookie("amqsidecar_known", signing, is_https, _KNOWN_S)
-        self._digest = signing.digest
-        self._has_oidc = has_oidc
+        self._attempts = FailedLogins(clock)
+        self._known = SignedCookie("amqsidecar_known", means, _KNOWN_S)
+        self._digest = means.signing.digest
+        self._has_password = means.users is not None
+        self._has_oidc = means.settings.oidc is not None
         self._stylesheet = stylesheet
         self._count = count
         self._places = {"known": PasswordPlaces(), "unknown": PasswordPlaces()}
         self._known_networks: OrderedDict[str, None] = OrderedDict()
         # What is checked where there is no such user, so that the answer takes as long.
-        self._nobody = "" if users is None else password_proof("")
+        self._nobody = password_proof("") if self._has_password else ""
         pages = Environment(
             loader=PackageLoader("amqsidecar.http", "templates"),
             autoescape=True,
@@ -83,7 +66,7 @@ class LoginPage:
 
     def routes(self) -> list[Route]:
         """Return the routes."""
-        methods = ["GET"] if self._users is None else ["GET", "POST"]
+        methods = ["GET", "POST"] if self._has_password else ["GET"]
         return [
             Route(LOGIN, self._login, methods=methods),
             Route(LOGOUT, self._logout, methods=["POST"]),
@@ -103,7 +86,7 @@ class LoginPage:
         text = self._page.render(
             to=to,
             problem=problem,
-            has_password=self._users is not None,
+            has_password=self._has_password,
             has_oidc=self._has_oidc,
             stylesheet=self._stylesheet,
         )
@@ -113,7 +96,7 @@ class LoginPage:
         form = await request.form()
         name, password = clean_name(str(form.get("name", ""))), str(form.get("password", ""))
         to = own_path(str(form.get("next", "/")))
-        where = self._proxies.client_address(request)
+        where = self._means.proxies.client_address(request)
         network, is_known = network_of(where), self._is_known(request, name)
         kind = "known" if is_known or network in self._known_networks else "unknown"
         browser = f"known {self._known.text(request)}" if is_known else f"address {network}"
@@ -151,7 +134,7 @@ class LoginPage:
 
     async def _user(self, name: str, password: str) -> User | None:
         """Return the user whose name and password these are."""
-        user = None if self._users is None else self._users().get(name)
+        user = self._means.user(name)
         proof = self._nobody if user is None else user.proof
         is_right = await asyncio.to_thread(is_password, password[:_MAX_PASSWORD], proof)
         return user if is_right and user is not None else None

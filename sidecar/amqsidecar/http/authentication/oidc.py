@@ -1,6 +1,6 @@
 """Log-in by an OpenID provider: code flow with PKCE, the ID token checked by Authlib."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final
 
@@ -9,15 +9,14 @@ import structlog
 from authlib.common.errors import AuthlibBaseError
 from authlib.integrations.starlette_client import OAuth
 from joserfc.errors import JoseError
-from starlette.requests import HTTPConnection, Request
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from amqsidecar.http.access import HttpRefused, Signing
+from amqsidecar.http.access import HttpRefused
 from amqsidecar.http.answers import lead_on, own_path
-from amqsidecar.http.authentication.cookies import SignedCookie
+from amqsidecar.http.authentication.cookies import AccessMeans, SignedCookie
 from amqsidecar.http.authentication.proxy import clean_name
-from amqsidecar.http.authentication.roles import Roles
 from amqsidecar.http.authentication.session import SessionOwner, Sessions
 from amqsidecar.http.authentication.settings import OidcSettings
 from amqsidecar.telemetry import audit
@@ -46,25 +45,15 @@ class WrongProvider(Exception):
 class OidcLogin:
     """Sends browsers to the provider and begins sessions when they come back."""
 
-    def __init__(
-        self,
-        settings: OidcSettings,
-        *,
-        public_url: str,
-        sessions: Sessions,
-        roles: Roles,
-        signing: Signing,
-        address_of: Callable[[Request], str],
-        is_https: Callable[[HTTPConnection], bool],
-    ) -> None:
+    def __init__(self, settings: OidcSettings, means: AccessMeans, sessions: Sessions) -> None:
         self._settings = settings
-        self._back_url = public_url.rstrip("/") + BACK
+        self._back_url = means.settings.public_url.rstrip("/") + BACK
         self._used: dict[str, None] = {}
         self._sessions = sessions
-        self._roles = roles
+        self._roles = means.roles
         # Why not strict: the provider's page leads back here.
-        self._cookie = SignedCookie("amqsidecar_login", signing, is_https, _COOKIE_S, "lax")
-        self._address_of = address_of
+        self._cookie = SignedCookie("amqsidecar_login", means, _COOKIE_S, "lax")
+        self._address_of = means.proxies.client_address
 
     def routes(self) -> list[Route]:
         """Return the routes."""

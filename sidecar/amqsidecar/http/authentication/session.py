@@ -1,7 +1,6 @@
 """Sessions: signed cookies after a log-in, and the checks of their validity."""
 
 import secrets
-from collections.abc import Callable
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Final
@@ -10,8 +9,8 @@ import msgspec
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
-from amqsidecar.http.access import RENEWED, SAFE_METHODS, Caller, HttpRefused, Signing
-from amqsidecar.http.authentication.cookies import SignedCookie
+from amqsidecar.http.access import RENEWED, SAFE_METHODS, Caller, HttpRefused
+from amqsidecar.http.authentication.cookies import AccessMeans, SignedCookie
 
 COOKIE: Final = "amqsidecar_session"
 _MAX_ENDED: Final = 10_000
@@ -47,10 +46,6 @@ class _Kept(msgspec.Struct, frozen=True):
     checked_s: float
 
 
-RoleNow = Callable[[SessionOwner], str | None]
-"""The owner of a session to their role now; None = none any more."""
-
-
 def fingerprint(proof: str) -> str:
     """Return a fingerprint of a proof, which reveals nothing about it."""
     return sha256(proof.encode()).hexdigest()[:32]
@@ -59,32 +54,12 @@ def fingerprint(proof: str) -> str:
 class Sessions:
     """Begins, reads, renews and ends sessions."""
 
-    def __init__(
-        self,
-        signing: Signing,
-        max_age_s: int,
-        is_https: Callable[[HTTPConnection], bool],
-        role_now: RoleNow,
-        *,
-        oidc_s: int = 300,
-        idle_s: int = 3600,
-    ) -> None:
-        """Begin with none.
-
-        Args:
-            signing: of the cookie.
-            max_age_s: maximum time since the log-in.
-            is_https: whether the browser came by TLS.
-            role_now: see there.
-            oidc_s: age at which a session by OpenID is checked at the provider, when its browser
-                opens a page; at twice this age it ends.
-            idle_s: maximum time since a person last opened a page or changed something. A page
-                that refreshes itself shows no person.
-        """
-        self._oidc_s = oidc_s
-        self._max_age_s = max_age_s
-        self._role_now = role_now
-        self._cookie = SignedCookie(COOKIE, signing, is_https, min(idle_s, max_age_s))
+    def __init__(self, means: AccessMeans) -> None:
+        self._means = means
+        settings = means.settings
+        self._oidc_s = settings.session_s if settings.oidc is None else settings.oidc.recheck_s
+        self._max_age_s = settings.session_s
+        self._cookie = SignedCookie(COOKIE, means, min(settings.idle_s, settings.session_s))
         self._ended: dict[str, None] = {}
 
     def begin(
@@ -138,6 +113,12 @@ class Sessions:
             self._cookie.write(request, renewed, msgspec.to_builtins(kept))
             request.scope[RENEWED] = renewed.headers["set-cookie"]
         return Caller(name=owner.name, role=role, way=owner.way, session=kept.id)
+
+    def _role_now(self, owner: SessionOwner) -> str | None:
+        if owner.way == "oidc":
+            return self._means.roles.of_groups(owner.groups)
+        user = self._means.user(owner.name)
+        return user.role if user is not None and fingerprint(user.proof) == owner.proof else None
 
     def lapsed(self, request: HTTPConnection) -> tuple[str, str] | None:
         """Return name and id of a session whose role must be requested again; None = none.

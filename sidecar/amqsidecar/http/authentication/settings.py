@@ -26,7 +26,8 @@ class OidcSettings(msgspec.Struct, frozen=True, kw_only=True):
         client_secret: returns it as it is now; None = a public client.
         name_claim: claim with the actor's name.
         groups_claim: claim with the groups that map to roles.
-        recheck_s: see `Sessions`.
+        recheck_s: age at which a session is checked at the provider, when its browser opens a page;
+            at twice this age it ends.
     """
 
     issuer: str
@@ -45,6 +46,9 @@ class AccessSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         session_key: key that signs sessions; None = made at start.
+        session_s: maximum time since the log-in.
+        idle_s: maximum time since a person last opened a page or changed something. A page that
+            refreshes itself shows no person.
         oidc: None = there is no provider.
     """
 

@@ -12,6 +12,7 @@ from amqsidecar.clock import Clock
 from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.http.access import Access, Caller, HttpRefused, Signing, Way
 from amqsidecar.http.authentication.attempts import FailedLogins
+from amqsidecar.http.authentication.cookies import AccessMeans
 from amqsidecar.http.authentication.files import (
     User,
     WatchedFile,
@@ -22,8 +23,8 @@ from amqsidecar.http.authentication.files import (
 from amqsidecar.http.authentication.login import CountLogin, LoginPage
 from amqsidecar.http.authentication.proxy import Proxies, ProxyWay
 from amqsidecar.http.authentication.roles import Roles, parse_roles
-from amqsidecar.http.authentication.session import SessionOwner, Sessions, fingerprint
-from amqsidecar.http.authentication.settings import AccessSettings
+from amqsidecar.http.authentication.session import Sessions
+from amqsidecar.http.authentication.settings import AccessSettings, OidcSettings
 from amqsidecar.telemetry import audit
 
 
@@ -96,41 +97,13 @@ def set_up(
             settings.users_file, "http.users_file", partial(parse_users, has_roles=has_roles)
         )
 
-    def role_now(owner: SessionOwner) -> str | None:
-        if owner.way == "oidc":
-            return roles.of_groups(owner.groups)
-        user = None if users is None else users.now().get(owner.name)
-        return user.role if user is not None and fingerprint(user.proof) == owner.proof else None
-
-    def is_https(request: HTTPConnection) -> bool:
-        return settings.public_url.startswith("https:") or proxies.is_https(request)
-
-    oidc_s = settings.session_s if settings.oidc is None else settings.oidc.recheck_s
-    sessions = Sessions(
-        signing,
-        settings.session_s,
-        is_https,
-        role_now,
-        oidc_s=oidc_s,
-        idle_s=settings.idle_s,
-    )
-    routes: list[Route] = []
+    means = AccessMeans(settings, signing, proxies, roles, None if users is None else users.now)
+    sessions, routes = Sessions(means), list[Route]()
     if users is not None or settings.oidc is not None:
         ways.append(sessions)
-        page = LoginPage(
-            sessions=sessions,
-            users=None if users is None else users.now,
-            attempts=FailedLogins(clock),
-            proxies=proxies,
-            signing=signing,
-            is_https=is_https,
-            has_oidc=settings.oidc is not None,
-            stylesheet=stylesheet,
-            count=count,
-        )
-        routes += page.routes()
+        routes += LoginPage(means, sessions, clock, stylesheet, count).routes()
     if settings.oidc is not None:
-        routes += _oidc_routes(settings, sessions, roles, proxies, signing, is_https)
+        routes += _oidc_routes(settings.oidc, means, sessions)
     if settings.proxy_user_header:
         ways.append(
             ProxyWay(proxies, roles, settings.proxy_user_header, settings.proxy_groups_header)
@@ -147,26 +120,10 @@ def set_up(
     return Entrance(access, routes)
 
 
-def _oidc_routes(
-    settings: AccessSettings,
-    sessions: Sessions,
-    roles: Roles,
-    proxies: Proxies,
-    signing: Signing,
-    is_https: Callable[[HTTPConnection], bool],
-) -> list[Route]:
-    assert settings.oidc is not None  # noqa: S101 - asked by the caller
+def _oidc_routes(settings: OidcSettings, means: AccessMeans, sessions: Sessions) -> list[Route]:
     try:
         from amqsidecar.http.authentication.oidc import OidcLogin  # noqa: PLC0415 - an extra
     except ImportError as error:
         what = f'needs the libraries of OpenID: pip install "amqsidecar[oidc]" ({error})'
         raise ConfigError([Problem("http.oidc.issuer", what)]) from error
-    return OidcLogin(
-        settings.oidc,
-        public_url=settings.public_url,
-        sessions=sessions,
-        roles=roles,
-        signing=signing,
-        address_of=proxies.client_address,
-        is_https=is_https,
-    ).routes()
+    return OidcLogin(settings, means, sessions).routes()
