@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Mapping
 from typing import Final
 
-import msgspec
 from starlette.datastructures import QueryParams
 from starlette.responses import RedirectResponse, Response
 
@@ -40,19 +39,6 @@ _MISSING: Final = "There is no operation of this number, or its history was remo
 OPEN_STATES: Final = (OperationState.RUNNING, OperationState.PAUSED, OperationState.STOPPED)
 
 
-class ShownOperation(msgspec.Struct, frozen=True, kw_only=True):
-    """An operation with the outcomes of its messages.
-
-    Attributes:
-        counts: members by outcome; None = not sent yet.
-        members: some of those with the outcome that was asked for.
-    """
-
-    progress: Progress
-    counts: dict[OutcomeKind | None, int]
-    members: list[Member]
-
-
 async def show_operations(visit: Visit) -> Response:
     """List the operations, the latest first."""
     before, masked = whole_number(visit.params.get("before")), visit.queries.masking.operation
@@ -80,19 +66,16 @@ async def show_operation(visit: Visit, problem: str = "") -> Response:
     number, outcome = whole_number(visit.part("number")), outcome_of(visit.params)
     after = visit.params.get("after", "")
 
-    def read(at: QueryContext) -> ShownOperation | None:
+    def read(at: QueryContext) -> tuple[Progress, dict[OutcomeKind | None, int], list[Member]]:
         if number is None or at.store.operation(number) is None:
-            return None
-        return ShownOperation(
-            progress=read_progress(at.store, number, at.now_ms),
-            counts=at.store.member_counts(number),
-            members=at.store.members(number, outcome, MEMBERS_SHOWN + 1, after),
+            raise PageMissing(_MISSING)
+        return (
+            read_progress(at.store, number, at.now_ms),
+            at.store.member_counts(number),
+            at.store.members(number, outcome, MEMBERS_SHOWN + 1, after),
         )
 
-    told = await visit.ask(read)
-    if told is None:
-        raise PageMissing(_MISSING)
-    progress = told.progress
+    progress, counts, members = await visit.ask(read)
     operation = await asyncio.to_thread(visit.queries.masking.operation, progress.operation)
     return await visit.page(
         "operation.html",
@@ -105,18 +88,16 @@ async def show_operation(visit: Visit, problem: str = "") -> Response:
         conditions=describe(operation.selection),
         pace=describe_pace(operation.pace),
         share_done=_share_done(operation),
-        counts=told.counts,
+        counts=counts,
         result=progress.result_clause,
         undoable=0 if operation.state is OperationState.UNDOING else progress.undoable,
         keeps_until_ms=(operation.ended_at_ms or operation.created_at_ms) + UNDO_MS,
         unknown_because=progress.outcomes.unknown_because if progress.outcomes else "",
         outcome=outcome,
         outcomes=list(OutcomeKind),
-        members=told.members[:MEMBERS_SHOWN],
+        members=members[:MEMBERS_SHOWN],
         next_after=(
-            told.members[MEMBERS_SHOWN - 1].redelivery_id
-            if len(told.members) > MEMBERS_SHOWN
-            else None
+            members[MEMBERS_SHOWN - 1].redelivery_id if len(members) > MEMBERS_SHOWN else None
         ),
         command=command_of(operation, visit.queries.clock.now_ms()),
     )

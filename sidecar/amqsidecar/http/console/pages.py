@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from starlette.responses import RedirectResponse, Response
@@ -19,9 +19,9 @@ from amqsidecar.http.console import (
     webhook_pages,
 )
 from amqsidecar.http.console.advice import known_of, next_steps, useless_actions
-from amqsidecar.http.console.common import CommonValue, read_common
+from amqsidecar.http.console.common import read_common
 from amqsidecar.http.console.console import Console, PageMissing, Visit, VisitHandler
-from amqsidecar.http.console.differing import Differing, read_differing
+from amqsidecar.http.console.differing import read_differing
 from amqsidecar.http.console.plots import (
     plot_deaths,
     plot_group,
@@ -34,7 +34,7 @@ from amqsidecar.http.console.svg import Plotted
 from amqsidecar.http.store_queries import QueryContext
 from amqsidecar.ledger import RowOrder
 from amqsidecar.model.failure import GroupNote
-from amqsidecar.model.schedule import RowFilter, RowState, RowView
+from amqsidecar.model.schedule import RowFilter, RowState
 from amqsidecar.operations.act import ActionRefused
 from amqsidecar.operations.charts import (
     Zoom,
@@ -49,7 +49,6 @@ from amqsidecar.operations.failures.find_group import the_group, with_numbered
 from amqsidecar.operations.failures.former_groups import Place, read_cause_groups
 from amqsidecar.operations.failures.groups import (
     DAY_MS,
-    Group,
     read_group,
     read_groups,
 )
@@ -59,10 +58,9 @@ from amqsidecar.operations.failures.notes import (
     read_notes,
     write_note,
 )
-from amqsidecar.operations.failures.solved import Solution, find_solutions
-from amqsidecar.operations.last_death import LastDeath, last_death
+from amqsidecar.operations.failures.solved import find_solutions
+from amqsidecar.operations.last_death import last_death
 from amqsidecar.operations.overview import (
-    DestinationRecovery,
     Overview,
     read_overview,
     read_recoveries,
@@ -82,6 +80,8 @@ SNOOZES: Final = (
     ("mute", "until more die of it than now"),
     ("0", "not any more"),
 )
+_EMPTY_NOTE: Final = dict.fromkeys(("note", "owner", "snooze", "merge_into"), "")
+"""The fields of the form of a note; "" = as it is."""
 
 
 def routes(console: Console) -> list[BaseRoute]:
@@ -159,43 +159,6 @@ def _first_of(zoom: Zoom | None, plot: Callable[[Zoom], Plotted]) -> Plotted:
     return plot(Zoom.DAY) if zoom is None and found.is_empty else found
 
 
-class GroupNoteForm(msgspec.Struct, frozen=True, kw_only=True):
-    """The fields of the form of a note; see `write_note`.
-
-    Attributes:
-        snooze: seconds, or `mute`; "" = as it is.
-        merge_into: number or text of a group; "" = as it is.
-    """
-
-    note: str = ""
-    owner: str = ""
-    snooze: str = ""
-    merge_into: str = ""
-
-
-class GroupShown(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of the page of a group.
-
-    Attributes:
-        group: None = its history is gone.
-        recovery: of its destination; None = nothing was re-sent there.
-        solution: None = something of it is left.
-        example: its last death; None = that left the history.
-        members: some of its messages.
-    """
-
-    group: Group | None
-    recovery: DestinationRecovery | None
-    solution: Solution | None
-    notes: list[GroupNote]
-    example: LastDeath | None
-    deaths: Plotted
-    members: list[RowView]
-    has_more: bool
-    differing: Differing
-    common: list[CommonValue]
-
-
 async def _groups(visit: Visit) -> Response:
     destination = visit.query().selection.rows.destination
     found = await visit.ask(
@@ -212,78 +175,69 @@ async def _groups_file(visit: Visit) -> Response:
 
 
 async def _show_group(
-    visit: Visit, written: GroupNoteForm | None = None, problem: str = ""
+    visit: Visit, written: Mapping[str, str] | None = None, problem: str = ""
 ) -> Response:
     asked, queries = await _place(visit), visit.queries
     place = await visit.ask(lambda at: (asked[0], read_cause_groups(at.store).find(*asked)))
     members_of = RowFilter(destination=place[0], cause_group=place[1])
     wanted, zoom = visit.params.get("show", ""), read_zoom(visit.params)
 
-    def read(at: QueryContext) -> GroupShown:
+    def read(at: QueryContext) -> dict[str, Any]:
         members = at.store.page_rows(members_of, RowOrder.NEWEST, MEMBERS_SHOWN)
         rows, message_of = members.rows, at.store.message
-        group = read_group(at.store, place, at.now_ms)
+        group, notes = read_group(at.store, place, at.now_ms), read_notes(at.store, place)
+        if group is None and not rows:
+            raise PageMissing(
+                "The history has no death of this cause there; it may have been removed after "
+                "history.keep_days."
+            )
         recoveries = read_recoveries(at.store, at.now_ms, destination=place[0])
+        recovery = recoveries[0] if recoveries else None
         solutions = {} if group is None else find_solutions(at.store, [group], at.now_ms)
-        return GroupShown(
-            group=group,
-            recovery=recoveries[0] if recoveries else None,
-            solution=solutions.get(place),
-            notes=read_notes(at.store, place),
-            example=None if group is None else last_death(at.store.history(group.example_id)),
-            deaths=_plot_of_deaths(visit, at, place, zoom),
-            members=[queries.masking.struct(row) for row in rows],
-            has_more=members.next_after is not None,
-            differing=read_differing(queries, message_of, rows, visit.caller, wanted),
-            common=read_common(queries, at.store, place, visit.caller),
-        )
+        return {
+            "group": group,
+            "known": [] if group is None else known_of(group, recovery),
+            "next_steps": [] if group is None else next_steps(group, recovery),
+            "useless": useless_actions(
+                [state for state in RowState if group is None or getattr(group, state)]
+            ),
+            "solution": solutions.get(place),
+            "notes": notes,
+            "written": written or {**_EMPTY_NOTE, "owner": notes[0].owner if notes else ""},
+            "example": None if group is None else last_death(at.store.history(group.example_id)),
+            "deaths": _plot_of_deaths(visit, at, place, zoom),
+            "members": [queries.masking.struct(row) for row in rows],
+            "has_more": members.next_after is not None,
+            "differing": read_differing(queries, message_of, rows, visit.caller, wanted),
+            "common": read_common(queries, at.store, place, visit.caller),
+            "query": group_query(place[0], queries.masking.group(place[1], place[0])),
+        }
 
-    found = await visit.ask(read)
-    group = found.group
-    if group is None and not found.members:
-        raise PageMissing(
-            "The history has no death of this cause there; it may have been removed after "
-            "history.keep_days."
-        )
-    owner = found.notes[0].owner if found.notes else ""
     return await visit.page(
         "group.html",
         problem,
-        **{name: getattr(found, name) for name in found.__struct_fields__ if name != "recovery"},
-        known=[] if group is None else known_of(group, found.recovery),
-        next_steps=[] if group is None else next_steps(group, found.recovery),
-        useless=useless_actions(
-            [state for state in RowState if group is None or getattr(group, state)]
-        ),
-        written=written or GroupNoteForm(owner=owner),
+        **await visit.ask(read),
         snoozes=SNOOZES,
         problem=problem,
         longest_note=LONGEST_NOTE,
         longest_owner=LONGEST_OWNER,
         place=place,
-        query=group_query(
-            place[0], await asyncio.to_thread(queries.masking.group, place[1], place[0])
-        ),
     )
 
 
 async def _note(visit: Visit) -> Response:
     place, form, masking = await _place(visit), await visit.form(), visit.queries.masking
-    text = form.get("note", "").replace("\r\n", "\n")
-    written = GroupNoteForm(
-        note=text,
-        owner=form.get("owner", ""),
-        snooze=form.get("snooze", ""),
-        merge_into=form.get("merge_into", ""),
-    )
-    if written.snooze not in dict(SNOOZES):
+    written = {name: form.get(name, "") for name in _EMPTY_NOTE}
+    written["note"] = text = written["note"].replace("\r\n", "\n")
+    snooze = written["snooze"]
+    if snooze not in dict(SNOOZES):
         raise QueryError("snooze: not a valid time")
 
     def write(at: QueryContext) -> GroupNote:
-        name = written.merge_into.strip() or None
+        name = written["merge_into"].strip() or None
         there, before = RowFilter(destination=place[0]), read_notes(at.store, place)
         had = before[0].owner if before else ""
-        owner = written.owner.strip()
+        owner = written["owner"].strip()
         return write_note(
             at.store,
             place,
@@ -291,8 +245,8 @@ async def _note(visit: Visit) -> Response:
             visit.actor,
             at.now_ms,
             owner=None if owner == had else owner,
-            snooze_ms=int(written.snooze) * 1000 if written.snooze.isdecimal() else None,
-            is_muted={"mute": True, "0": False}.get(written.snooze),
+            snooze_ms=int(snooze) * 1000 if snooze.isdecimal() else None,
+            is_muted={"mute": True, "0": False}.get(snooze),
             merge_into=""
             if form.get("separate")
             else name and the_group(at.store, there, part=name, shown=masking.text)[1],
