@@ -9,7 +9,6 @@ from starlette.routing import Route
 
 from amqsidecar.http.access import HttpRefused
 from amqsidecar.http.api.filter import Filter, understood
-from amqsidecar.http.api.marking import marking
 from amqsidecar.http.api.notes import noting
 from amqsidecar.http.api.openapi import document
 from amqsidecar.http.api.operations import MembersFileQuery, acting
@@ -78,7 +77,7 @@ def endpoints(queries: StoreQueries) -> list[ApiEndpoint]:
         """This document."""
         return Response(printed(), headers={"Content-Type": "application/json"})
 
-    parts = (looking, acting, ruling, noting, marking, rest)
+    parts = (looking, acting, ruling, noting, rest)
     table = [endpoint for part in parts for endpoint in part.bound(queries)]
     return table
 

@@ -1,4 +1,4 @@
-"""The API's side about notes on groups."""
+"""The API's side about what people and pipelines note: notes on groups, markers, events."""
 
 from typing import Annotated
 
@@ -9,11 +9,14 @@ from amqsidecar.http.api.table import ApiTable, StoreCall
 from amqsidecar.http.api.views import canonical
 from amqsidecar.http.store_queries import QueryContext
 from amqsidecar.model.failure import GroupNote
+from amqsidecar.model.marker import Marker
 from amqsidecar.model.operation import Selection
 from amqsidecar.model.schedule import RowFilter
+from amqsidecar.model.signal import Signal
 from amqsidecar.operations.failures.find_group import with_numbered
 from amqsidecar.operations.failures.former_groups import Place
 from amqsidecar.operations.failures.notes import SNOOZE_MAX_MS, read_notes, write_note
+from amqsidecar.operations.markers import MARKERS_MAX, report_event, set_marker
 from amqsidecar.schedule import Schedule
 
 
@@ -49,8 +52,20 @@ class NewGroupNote(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     merge_into: str | None = None
 
 
+class NewMarker(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A marker of this moment.
+
+    Attributes:
+        text: what happened, such as `orders 4.2`.
+        destination: a pattern of what it concerns, such as `orders.>`; "" = all destinations.
+    """
+
+    text: str
+    destination: str = ""
+
+
 noting = ApiTable()
-"""Keeps and shows notes."""
+"""Keeps and shows notes and markers, and takes reports of events."""
 
 
 @noting.get(
@@ -87,3 +102,21 @@ def _write_note(call: StoreCall, at: QueryContext) -> GroupNote:
         is_muted=wanted.is_muted,
         merge_into=into and _named(at.store, call, (destination, into))[1],
     )
+
+
+@noting.get("/markers")
+def _markers(_call: StoreCall, at: QueryContext) -> list[Marker]:
+    """Markers, the latest first."""
+    return at.store.markers(0, MARKERS_MAX)
+
+
+@noting.post("/markers", body=NewMarker, status=201)
+def _set_marker(call: StoreCall, at: QueryContext) -> Marker:
+    """Mark this moment, as a deployment pipeline does."""
+    return set_marker(at.store, call.body.text, call.body.destination, call.actor, at.now_ms)
+
+
+@noting.post("/events/{name}")
+def _report_event(call: StoreCall, at: QueryContext) -> Signal:
+    """Report an event outside: what waits for it is released."""
+    return report_event(at.store, call.part("name"), call.actor, at.now_ms)
