@@ -1,7 +1,7 @@
 """Policies in force, and the effect of other rules on waiting messages and recent deaths."""
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -90,7 +90,7 @@ def policy_view(schedule: Schedule, policies: Policies, now_ms: int) -> PolicyVi
         destinations=[
             ActingPolicy(
                 destination=destination,
-                deaths=known.deaths_at(destination),
+                deaths=known.deaths[destination].total(),
                 waiting=known.waiting[destination],
                 exhausted=known.exhausted[destination],
                 rules=acting.source_at(parse_destination(destination)),
@@ -112,29 +112,24 @@ class _Known:
     """Destinations that messages die at, by how much there is to say of them."""
 
     def __init__(self, schedule: Schedule, now_ms: int, acting: ActiveRules) -> None:
-        self.deaths = Counter[tuple[str, int]]()
+        self.deaths = defaultdict[str, Counter[int]](Counter)
         kinds = (CountKind.DIED, CountKind.RETURNED)
         for one in schedule.failure_counts(now_ms - RECENT_MS, now_ms + 1, kinds, RECENT_MS):
-            self.deaths[one.key.destination, one.key.attempt] += one.count
+            self.deaths[one.key.destination][one.key.attempt] += one.count
         self.waiting, self.exhausted = Counter[str](), Counter[str]()
         for tally in schedule.tallies():
             is_exhausted = tally.state is RowState.EXHAUSTED
             counts = self.exhausted if is_exhausted else self.waiting
             counts[tally.destination] += tally.count
-        self._total = self.waiting + self.exhausted
-        for (destination, _), count in self.deaths.items():
-            self._total[destination] += count
+        total = self.waiting + self.exhausted
+        total.update({place: deaths.total() for place, deaths in self.deaths.items()})
         found = [
             destination
-            for destination, _ in self._total.most_common()
+            for destination, _ in total.most_common()
             if acting.is_origin(parse_destination(destination))
         ]
         self.shown = found[:DESTINATIONS_MAX]
         self.left_out = len(found) - len(self.shown)
-
-    def deaths_at(self, destination: str) -> int:
-        """Return how many died there."""
-        return sum(count for (place, _), count in self.deaths.items() if place == destination)
 
 
 class AttemptEffect(msgspec.Struct, frozen=True, kw_only=True):
@@ -249,7 +244,7 @@ def effect_of(
     return PolicyEffect(
         destinations=changed,
         unchanged=len(effects) - len(changed),
-        deaths=sum(known.deaths_at(destination) for destination in known.shown),
+        deaths=sum(known.deaths[destination].total() for destination in known.shown),
         deaths_changed=sum(one.deaths for one in attempts),
         waiting_changed=sum(one.waiting for one in attempts),
         left_out=known.left_out,
@@ -342,36 +337,27 @@ def _effect_at(
         return dead.redelivery_count, now, after.explain(dead)
 
     died, waits = Counter[_Case](), Counter[_Case](map(case_of, waiting))
-    for count, deaths in {
-        attempt: count for (place, attempt), count in known.deaths.items() if place == destination
-    }.items():
+    for count, deaths in known.deaths[destination].items():
         died[case_of(DeadLetter(place, count))] += deaths
     return DestinationEffect(
         destination=destination,
         waiting=known.waiting[destination],
         looked_at=looked_at,
         attempts=[
-            effect
-            for case in sorted({*died, *waits}, key=lambda case: (case[0], case[2].rule))
-            for effect in _changed(
-                AttemptEffect(
-                    redelivery_count=case[0],
-                    deaths=died[case],
-                    waiting=waits[case],
-                    before=case[1],
-                    after=case[2],
-                )
+            AttemptEffect(
+                redelivery_count=case[0],
+                deaths=died[case],
+                waiting=waits[case],
+                before=case[1],
+                after=case[2],
             )
+            for case in sorted({*died, *waits}, key=lambda case: (case[0], case[2].rule))
+            # Why not the rule: that another line of a file decides the same is no effect.
+            if case[1] is None or _result(case[1]) != _result(case[2])
         ],
         before=None if before is None else before.forecast(DeadLetter(place)),
         after=after.forecast(DeadLetter(place)),
     )
-
-
-def _changed(effect: AttemptEffect) -> Iterable[AttemptEffect]:
-    """Yield an effect if it is one; that another line of a file decides the same is none."""
-    if effect.before is None or _result(effect.before) != _result(effect.after):
-        yield effect
 
 
 def _result(answer: Explanation) -> Explanation:
@@ -379,9 +365,7 @@ def _result(answer: Explanation) -> Explanation:
 
 
 def _differ(before: Forecast | None, after: Forecast) -> bool:
-    if before is None:
-        return True
-    return _course(before) != _course(after)
+    return before is None or _course(before) != _course(after)
 
 
 def _course(forecast: Forecast) -> tuple[list[int], object, Explanation | None]:
