@@ -4,7 +4,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
-from amqsidecar.broker import IntakeQueue, Link, LookSession, MoveSession
+from amqsidecar.broker import IntakeQueue, Link, MoveSession
 from amqsidecar.engine.blockage import Blockages
 from amqsidecar.engine.broker_held_queues import INSTANCE, PARKED_QUEUE, WAITING_QUEUE
 from amqsidecar.engine.intake import IntakeNames
@@ -33,18 +33,6 @@ def open_to_move(link: Link) -> MoveSession:
                 raise BrokerRefused(f"{queue} is needed where store.url is broker: {problem}")
         stack.pop_all()
     return session
-
-
-def named_with_waiting(named: Sequence[IntakeQueue]) -> tuple[IntakeQueue, ...]:
-    """Return the queues that an operator named, and our own; none named = none."""
-    return (*named, IntakeQueue(WAITING_QUEUE)) if named else ()
-
-
-def found_with_waiting(
-    find: Callable[[LookSession], Sequence[IntakeQueue]],
-) -> Callable[[LookSession], Sequence[IntakeQueue]]:
-    """Return a finder of the same queues and of our own."""
-    return lambda link: (*find(link), IntakeQueue(WAITING_QUEUE))
 
 
 class BrokerHeldMode:

@@ -7,18 +7,16 @@ from contextlib import nullcontext
 
 import structlog
 
+from amqsidecar.broker import IntakeQueue
 from amqsidecar.clock import SystemClock, never_set
 from amqsidecar.config.schema import Config
 from amqsidecar.config.store_url import BROKER_HELD
 from amqsidecar.engine import crash_points
+from amqsidecar.engine.broker_held_queues import WAITING_QUEUE
 from amqsidecar.engine.crash_points import CrashPoint
 from amqsidecar.engine.intake import named_queues
 from amqsidecar.errors import ConfigError, Problem
-from amqsidecar.runtime.broker_held import (
-    BrokerHeldMode,
-    found_with_waiting,
-    named_with_waiting,
-)
+from amqsidecar.runtime.broker_held import BrokerHeldMode
 from amqsidecar.runtime.process import give_way_soon, tune_heap
 from amqsidecar.wiring.parts import ProcessParts, require_url
 from amqsidecar.wiring.stored import ReadConfig, run_observing, run_stored
@@ -77,14 +75,15 @@ def run_broker_held(config: Config, crash_point: CrashPoint) -> None:
         make_judge=parts.rules.judges(parts.chance),
         parts=parts.engine_parts(),
     )
+    named, own = named_queues(config.intake.queues), IntakeQueue(WAITING_QUEUE)
     service = parts.make_service(
         mode.open,
-        named_with_waiting(named_queues(config.intake.queues)),
-        found_with_waiting(parts.rules.intake),
+        (*named, own) if named else (),
+        lambda link: (*parts.rules.intake(link), own),
         never_set,
     )
     try:
-        parts.run(service, None, nullcontext())
+        parts.run(service, nullcontext())
     finally:
         parts.log_events.flush()
 

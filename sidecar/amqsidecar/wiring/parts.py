@@ -18,6 +18,7 @@ from amqsidecar.clock import Clock, ClockStep
 from amqsidecar.config.schema import Config
 from amqsidecar.config.secrets import revealed
 from amqsidecar.config.sections.http import split_listen
+from amqsidecar.config.store_url import BROKER_HELD
 from amqsidecar.engine.crash_points import CrashPoint
 from amqsidecar.engine.cycle_events import CycleStats
 from amqsidecar.errors import ConfigError, Problem
@@ -89,6 +90,8 @@ class ProcessParts:
         )
         self.log_events = LogEvents(clock)
         self._sender: OtlpSender | None = None
+        is_held = config.store.url == BROKER_HELD
+        self._shown: OpenSchedule | None = None if is_held else self.open_schedule
         self.links = LinkMaker(
             config, link_clock, crash_point, self.rules.classic, self.rules.digest
         )
@@ -133,12 +136,7 @@ class ProcessParts:
             health=self.health,
         )
 
-    def run(
-        self,
-        service: Service,
-        open_schedule: OpenSchedule | None,
-        beside: AbstractContextManager[None],
-    ) -> None:
+    def run(self, service: Service, beside: AbstractContextManager[None]) -> None:
         """Run a service until SIGTERM or SIGINT, and serve HTTP.
 
         Raises:
@@ -146,8 +144,8 @@ class ProcessParts:
             ConfigError: the address can't be listened on, or a file can't be used.
         """
         with (
-            self.sending(open_schedule),
-            self.serving(open_schedule) as address,
+            self.sending(),
+            self.serving() as address,
             stopping(service.stop),
             beside,
         ):
@@ -157,13 +155,13 @@ class ProcessParts:
             service.run()
 
     @contextmanager
-    def sending(self, open_schedule: OpenSchedule | None) -> Iterator[None]:
+    def sending(self) -> Iterator[None]:
         """Send to the receiver of OTLP while the block runs, where there is one."""
-        with otlp_sending(self.config, self.clock, self.metrics, open_schedule) as self._sender:
+        with otlp_sending(self.config, self.clock, self.metrics, self._shown) as self._sender:
             yield
 
     @contextmanager
-    def serving(self, open_schedule: OpenSchedule | None) -> Iterator[str]:
+    def serving(self) -> Iterator[str]:
         """Serve HTTP while the block runs; gives the address, "" = off.
 
         The web libraries are imported only if it is on.
@@ -195,7 +193,7 @@ class ProcessParts:
             clock=clock,
             health=self.health,
             render_metrics=self.metrics.render,
-            open_schedule=open_schedule,
+            open_schedule=self._shown,
             tools=Tools(
                 final_suffix=config.redelivery.final_suffix,
                 second_person_above=config.http.second_person_above,

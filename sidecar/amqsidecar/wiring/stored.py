@@ -177,7 +177,7 @@ def run_stored(
         service = parts.make_service(mode.open, named, parts.rules.intake, clock.look)
         mode.renew = service.renew
         beside = _beside(parts, mode, service, state.instance, journaling)
-        parts.run(service, parts.open_schedule, beside)
+        parts.run(service, beside)
     finally:
         schedule.close()
         parts.log_events.flush()
@@ -265,9 +265,8 @@ def run_observing(config: Config) -> None:
             attempts=parts.attempts,
             health=parts.health,
         )
-        serving, reporting = parts.serving(parts.open_schedule), _reporting(parts)
-        sending = parts.sending(parts.open_schedule)
-        with sending, serving as address, stopping(observer.stop), reporting:
+        serving, reporting = parts.serving(), _reporting(parts)
+        with parts.sending(), serving as address, stopping(observer.stop), reporting:
             _housekeeping(parts, instance, death_groups, None).plan(observer.service_clock)
             log.info("started", version=__version__, http=address, mode="observe")
             observer.run()

@@ -11,24 +11,21 @@ from amqsidecar.engine.crash_points import no_crash
 from amqsidecar.errors import ConfigError
 from amqsidecar.stores.sqlite.store import SqliteStore
 from amqsidecar.wiring.parts import ProcessParts
-from support.stores.opened import opened
 from support.web.client import web_client
 
 EVERYWHERE = "http.listen=0.0.0.0:0"
 
 
-def statuses(folder: Path, sets: Sequence[str], *, has_store: bool = True) -> dict[str, int]:
+def statuses(folder: Path, sets: Sequence[str]) -> dict[str, int]:
     """Start with these options, and return how some places answer."""
     path = folder / "schedule.db"
     store = SqliteStore(path, clock=SystemClock())
     store.open()
     store.close()
     config = load_config(None, ["http.listen=127.0.0.1:0", f"store.url=sqlite://{path}", *sets], {})
-    opens = (lambda: opened(SqliteStore(path, clock=SystemClock()))) if has_store else None
+    parts = ProcessParts(config, SystemClock(), SystemClock(), no_crash, needs_token=True)
     with (
-        ProcessParts(config, SystemClock(), SystemClock(), no_crash, needs_token=True).serving(
-            opens
-        ) as address,
+        parts.serving() as address,
         web_client(f"http://{address}") as client,
     ):
         places = ("/", "/login", "/api/v1/status", "/metrics", "/healthz")
@@ -79,7 +76,7 @@ def test_metrics_and_health_alone_need_no_way_in(tmp_path: Path) -> None:
 
 
 def test_a_sidecar_whose_broker_keeps_the_schedule_has_none_to_show(tmp_path: Path) -> None:
-    found = statuses(tmp_path, [], has_store=False)
+    found = statuses(tmp_path, ["store.url=broker:", "intake.backlog=process"])
     assert (found["/"], found["/api/v1/status"], found["/metrics"]) == (404, 404, 200)
 
 
