@@ -6,7 +6,7 @@ Source: Artemis, StrictParser.jj, FilterImpl.match, and the expressions of `arte
 import math
 import operator
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, NoReturn, TypeGuard
 
@@ -197,11 +197,9 @@ class _Parser:
             texts.add(self._text())
         self._demand(")")
 
-        def evaluate(of: PropertyOf) -> SelectorValue:
-            found = value.evaluate(of)
-            return (found in texts) is not is_not if isinstance(found, str) else None
-
-        return _Node(evaluate, is_condition=True)
+        return _of(
+            [value], lambda one: (one in texts) is not is_not if isinstance(one, str) else None
+        )
 
     def _sum(self) -> _Node:
         left = self._product()
@@ -283,6 +281,23 @@ def _whole_number(text: str) -> int:
     return value
 
 
+def _of(
+    nodes: Sequence[_Node], answer: Callable[..., SelectorValue], *, is_condition: bool = True
+) -> _Node:
+    """Return a node that answers by the values of others; no value (None) if one has none."""
+
+    def evaluate(of: PropertyOf) -> SelectorValue:
+        values = []
+        for node in nodes:
+            value = node.evaluate(of)
+            if value is None:
+                return None
+            values.append(value)
+        return answer(*values)
+
+    return _Node(evaluate, is_condition=is_condition)
+
+
 def _constant(value: SelectorValue, *, is_condition: bool = False) -> _Node:
     return _Node(lambda _of: value, is_condition=is_condition)
 
@@ -301,11 +316,7 @@ def _as_condition(node: _Node) -> _Node:
     if not node.property:
         raise _Undecided
 
-    def evaluate(of: PropertyOf) -> SelectorValue:
-        value = node.evaluate(of)
-        return None if value is None else value is True
-
-    return _Node(evaluate, is_condition=True)
+    return _of([node], lambda value: value is True)
 
 
 def _joined(left: _Node, right: _Node, *, ends_with: bool) -> _Node:
@@ -323,11 +334,7 @@ def _joined(left: _Node, right: _Node, *, ends_with: bool) -> _Node:
 
 
 def _not(node: _Node) -> _Node:
-    def evaluate(of: PropertyOf) -> SelectorValue:
-        answer = node.evaluate(of)
-        return None if answer is None else not answer
-
-    return _Node(evaluate, is_condition=True)
+    return _of([node], operator.not_)
 
 
 def _equal(left: _Node, right: _Node) -> _Node:
@@ -342,12 +349,7 @@ def _equal(left: _Node, right: _Node) -> _Node:
 
 
 def _ordered(left: _Node, right: _Node, sign: str) -> _Node:
-    def evaluate(of: PropertyOf) -> SelectorValue:
-        one = left.evaluate(of)
-        other = None if one is None else right.evaluate(of)
-        return None if one is None or other is None else _compare(one, other, _ORDERS[sign])
-
-    return _Node(evaluate, is_condition=True)
+    return _of([left, right], lambda one, other: _compare(one, other, _ORDERS[sign]))
 
 
 def _compare(one: SelectorValue, other: SelectorValue, holds: Callable[[Any, Any], bool]) -> bool:
@@ -384,33 +386,22 @@ def _like(value: _Node, pattern: str, escape: str) -> _Node:
             parts.append({"%": ".*?", "_": "."}.get(one) or re.escape(one))
     found = re.compile("".join(parts), re.DOTALL)
 
-    def evaluate(of: PropertyOf) -> SelectorValue:
-        text = value.evaluate(of)
-        if text is None:
-            return None
-        return isinstance(text, str) and found.fullmatch(text) is not None
-
-    return _Node(evaluate, is_condition=True)
+    return _of([value], lambda text: isinstance(text, str) and found.fullmatch(text) is not None)
 
 
 def _negative(node: _Node) -> _Node:
-    def evaluate(of: PropertyOf) -> SelectorValue:
-        value = node.evaluate(of)
+    def negative(value: SelectorValue) -> SelectorValue:
         if not _is_number(value):
             return None
         if isinstance(value, NarrowInt):
             raise _Undecided
         return -value
 
-    return _Node(evaluate)
+    return _of([node], negative, is_condition=False)
 
 
 def _calculated(left: _Node, right: _Node, sign: str) -> _Node:
-    def evaluate(of: PropertyOf) -> SelectorValue:
-        one = left.evaluate(of)
-        other = None if one is None else right.evaluate(of)
-        if one is None or other is None:
-            return None
+    def calculate(one: SelectorValue, other: SelectorValue) -> SelectorValue:
         if sign == "+" and isinstance(one, str):
             if isinstance(other, str):
                 return one + other
@@ -420,7 +411,7 @@ def _calculated(left: _Node, right: _Node, sign: str) -> _Node:
             raise _Undecided
         return _result(one, other, sign)
 
-    return _Node(evaluate)
+    return _of([left, right], calculate, is_condition=False)
 
 
 def _result(one: float, other: float, sign: str) -> float:
