@@ -4,6 +4,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from functools import wraps
 from pathlib import Path
 from threading import Event
 
@@ -56,6 +57,27 @@ def no_learning(_known: CauseGroups, /) -> None:
     """Ignore the cause groups of a store."""
 
 
+def _with_store(
+    failure: str,
+) -> Callable[[Callable[["Housekeeping", Schedule], None]], Callable[["Housekeeping"], None]]:
+    """Open the store for a piece of work; where it fails, log that, and do it the next time."""
+
+    def decorate(
+        work: Callable[["Housekeeping", Schedule], None],
+    ) -> Callable[["Housekeeping"], None]:
+        @wraps(work)
+        def run(self: "Housekeeping") -> None:
+            try:
+                with closing(self.open_schedule()) as store:
+                    work(self, store)
+            except (ConfigError, OSError, StoreError) as error:
+                log.warning(failure, reason=str(error))
+
+        return run
+
+    return decorate
+
+
 class Housekeeping:
     """Opens the store for each piece of work: jobs run in threads of the clock."""
 
@@ -73,7 +95,7 @@ class Housekeeping:
         learn: Callable[[CauseGroups], None] = no_learning,
         sleep: Callable[[float], object] | None = None,
     ) -> None:
-        self._open_schedule = open_schedule
+        self.open_schedule = open_schedule
         self._clock = clock
         self._metrics = metrics
         self._keep_ms = keep_ms
@@ -92,37 +114,32 @@ class Housekeeping:
         service_clock.every(GAUGES_EVERY_S, "gauges", self.show)
         service_clock.every(LEDGER_EVERY_S, "ledger_gauges", self.show_ledger)
         service_clock.every(FORGET_EVERY_S, "forgetting", self.forget)
-        service_clock.every(RETENTION_EVERY_S, "retention", self.announce)
+        if self._retention is not None:
+            service_clock.every(RETENTION_EVERY_S, "retention", self.announce)
 
-    def show(self) -> None:
+    @_with_store("gauges_failed")
+    def show(self, store: Schedule) -> None:
         """Show the state of the schedule."""
-        try:
-            with closing(self._open_schedule()) as store:
-                self._metrics.set_waiting(store.tallies())
-                self._metrics.set_next_due(store.next_due_ms(), self._clock.now_ms())
-                self._metrics.set_value("amqsidecar_store_size_bytes", store.size_bytes())
-            if self._folder is not None:
-                free = shutil.disk_usage(self._folder).free
-                self._metrics.set_value("amqsidecar_store_available_bytes", free)
-        except (ConfigError, OSError, StoreError) as error:
-            log.warning("gauges_failed", reason=str(error))
+        self._metrics.set_waiting(store.tallies())
+        self._metrics.set_next_due(store.next_due_ms(), self._clock.now_ms())
+        self._metrics.set_value("amqsidecar_store_size_bytes", store.size_bytes())
+        if self._folder is not None:
+            free = shutil.disk_usage(self._folder).free
+            self._metrics.set_value("amqsidecar_store_available_bytes", free)
 
-    def show_ledger(self) -> None:
+    @_with_store("gauges_failed")
+    def show_ledger(self, store: Schedule) -> None:
         """Show the number of new causes, and messages that gates delay; tend former groups."""
         now_ms = self._clock.now_ms()
-        try:
-            with closing(self._open_schedule()) as store:
-                known = read_cause_groups(store)
-                self._learn(learn_cause_groups(store))
-                move_former_rows(store, known, now_ms)
-                self._metrics.set_new_causes(_new_causes(store, known, now_ms - NEW_MS))
-                self._metrics.set_gate_waiting(store.gate_tallies(now_ms))
-                exhausted = store.exhausted_tallies()
-                self._metrics.set_in_place(exhausted)
-                self._metrics.set_oldest(_oldest(store, exhausted), now_ms)
-                self._keep_rules_change(store)
-        except (ConfigError, StoreError) as error:
-            log.warning("gauges_failed", reason=str(error))
+        known = read_cause_groups(store)
+        self._learn(learn_cause_groups(store))
+        move_former_rows(store, known, now_ms)
+        self._metrics.set_new_causes(_new_causes(store, known, now_ms - NEW_MS))
+        self._metrics.set_gate_waiting(store.gate_tallies(now_ms))
+        exhausted = store.exhausted_tallies()
+        self._metrics.set_in_place(exhausted)
+        self._metrics.set_oldest(_oldest(store, exhausted), now_ms)
+        self._keep_rules_change(store)
 
     def _keep_rules_change(self, schedule: Schedule) -> None:
         change = self._rules_change()
@@ -130,54 +147,34 @@ class Housekeeping:
             schedule.add_service_mark(change)
             self._kept_change = change
 
-    def announce(self) -> None:
+    @_with_store("retention_failed")
+    def announce(self, store: Schedule) -> None:
         """Announce the operations of the retention."""
-        if self._retention is None:
-            return
-        try:
-            with closing(self._open_schedule()) as store:
-                for number, reason in self._retention.announce(store, self._clock.now_ms()):
-                    log.warning("retention_announced", operation=number, reason=reason)
-        except (ConfigError, StoreError) as error:
-            log.warning("retention_failed", reason=str(error))
+        for number, reason in (
+            self._retention.announce(store, self._clock.now_ms()) if self._retention else ()
+        ):
+            log.warning("retention_announced", operation=number, reason=reason)
 
-    def forget(self) -> None:
+    @_with_store("history_not_forgotten")
+    def forget(self, store: Schedule) -> None:
         """Remove events that are too old or too many, and other expired records of a ledger."""
         now_ms = self._clock.now_ms()
-        before_ms = now_ms - self._keep_ms
+        before_ms, hours_ms = now_ms - self._keep_ms, now_ms - HOURS_AFTER_MS
         ends_s = self._clock.monotonic_s() + WORK_S
-        try:
-            with closing(self._open_schedule()) as store:
-                limit = FORGOTTEN_AT_ONCE
-                removed = self._repeat(
-                    ends_s, limit, lambda: store.forget_history(before_ms, limit)
-                )
-                removed += self._repeat(
-                    ends_s, limit, lambda: store.trim_history(self._max_events, limit)
-                )
-                self._forget_ledger(store, ends_s, before_ms, now_ms)
-                # Why all where it is short: what was discarded is the first to give way.
-                undo_ms = UNDO_MS if store.room().is_enough else 0
-                self._forget_discarded(store, ends_s, now_ms - undo_ms)
-                self._repeat(ends_s, True, store.shrink)
-        except (ConfigError, StoreError) as error:
-            log.warning("history_not_forgotten", reason=str(error))
-            return
+        limit, part = FORGOTTEN_AT_ONCE, LEDGER_FORGOTTEN_AT_ONCE
+
+        def forget_ledger() -> int:
+            return store.forget_ledger(before_ms, hours_ms, part, now_ms - MINUTES_KEPT_MS)
+
+        removed = self._repeat(ends_s, limit, lambda: store.forget_history(before_ms, limit))
+        removed += self._repeat(ends_s, limit, lambda: store.trim_history(self._max_events, limit))
+        self._repeat(ends_s, part, forget_ledger)
+        # Why all where it is short: what was discarded is the first to give way.
+        undo_ms = UNDO_MS if store.room().is_enough else 0
+        self._repeat(ends_s, part, lambda: store.forget_discarded(now_ms - undo_ms, part))
+        self._repeat(ends_s, True, store.shrink)
         if removed:
             log.info("history_forgotten", events=removed)
-
-    def _forget_ledger(self, ledger: Schedule, ends_s: float, before_ms: int, now_ms: int) -> None:
-        limit = LEDGER_FORGOTTEN_AT_ONCE
-        hours_ms, steps_ms = now_ms - HOURS_AFTER_MS, now_ms - MINUTES_KEPT_MS
-
-        def forget() -> int:
-            return ledger.forget_ledger(before_ms, hours_ms, limit, steps_ms)
-
-        self._repeat(ends_s, limit, forget)
-
-    def _forget_discarded(self, ledger: Schedule, ends_s: float, before_ms: int) -> None:
-        limit = LEDGER_FORGOTTEN_AT_ONCE
-        self._repeat(ends_s, limit, lambda: ledger.forget_discarded(before_ms, limit))
 
     def _repeat(self, ends_s: float, whole: int, step: Callable[[], int]) -> int:
         """Do steps until one finds less than a whole portion; return how much it was altogether."""

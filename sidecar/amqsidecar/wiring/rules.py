@@ -7,7 +7,7 @@ from typing import Final
 
 import structlog
 
-from amqsidecar.broker import BrokerKind, Delivery, IntakeQueue, LookSession
+from amqsidecar.broker import BrokerKind, Delivery, LookSession
 from amqsidecar.clock import Clock
 from amqsidecar.config.copy_keys import copy_keys
 from amqsidecar.config.schema import Config
@@ -58,7 +58,6 @@ from amqsidecar.policy_source.digest import rules_digest
 from amqsidecar.policy_source.gates import GATES_KEY, read_gates
 from amqsidecar.policy_source.load import compile_policy, load_policy, read_plugins, with_plugins
 from amqsidecar.runtime.discovery import Discovery
-from amqsidecar.runtime.housekeeping import RulesChange
 from amqsidecar.runtime.late_notes import NoteProblems
 from amqsidecar.runtime.live_policy import LivePolicy, SeenSettings
 from amqsidecar.runtime.work import MakeJudge
@@ -142,7 +141,11 @@ def manual_of(config: Config, rules: object) -> Manual:
 
 
 class RunningRules:
-    """The rules of a running service: configured ones, or the connected product's defaults."""
+    """The rules of a running service: configured ones, or the connected product's defaults.
+
+    Attributes:
+        intake: finds the dead-letter queues that the rules and the broker name.
+    """
 
     def __init__(self, config: Config, clock: Clock) -> None:
         self._plugins = load_plugins()
@@ -154,7 +157,7 @@ class RunningRules:
         apart = () if self.given is not None else config.policy.plugins
         self.digest = rules_digest(self.given, (*apart, *config.policy.gates))
         self._decider = None if self.given is None else _compile(self.given, self._plugins)
-        self._discovery = Discovery(self.classic)
+        self.intake = Discovery(self.classic).find
         self._seen = SeenSettings()
         self._filled = self.given if isinstance(self.given, ArtemisRules) else ArtemisRules()
         self._kind: BrokerKind | None = None
@@ -243,14 +246,10 @@ class RunningRules:
         """Return a mark of a service, with the digest of these rules."""
         return ServiceMark(at_ms=at_ms, instance=instance, kind=kind, rules_digest=self.digest)
 
-    def change_of(self, instance: str) -> RulesChange:
-        """Return the finder of the latest change of the broker's own settings."""
-
-        def change() -> ServiceMark | None:
-            at_ms = self._seen.changed_at_ms
-            return None if at_ms is None else self.mark(ServiceMarkKind.RULES, instance, at_ms)
-
-        return change
+    def change(self, instance: str) -> ServiceMark | None:
+        """Return a mark of the latest change of the broker's own settings; None = none."""
+        at_ms = self._seen.changed_at_ms
+        return None if at_ms is None else self.mark(ServiceMarkKind.RULES, instance, at_ms)
 
     @property
     def classic(self) -> ClassicRules | None:
@@ -291,10 +290,6 @@ class RunningRules:
             )
 
         return make
-
-    def intake(self, link: LookSession) -> Sequence[IntakeQueue]:
-        """Return the dead-letter queues that the rules and the broker name."""
-        return self._discovery.find(link)
 
 
 def _compile(rules: ClassicRules | ArtemisRules, plugins: Mapping[str, Plugin]) -> Decider:

@@ -238,7 +238,7 @@ def _housekeeping(
         max_events=config.history.max_events,
         retention=retention,
         folder=store_folder(config),
-        rules_change=parts.rules.change_of(instance),
+        rules_change=partial(parts.rules.change, instance),
         learn=death_groups.learn,
     )
 
