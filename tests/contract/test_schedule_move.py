@@ -26,7 +26,7 @@ from amqsidecar.model.outcome import Observation
 from amqsidecar.model.schedule import RowFilter, RowState, TakenRow
 from amqsidecar.model.signal import Signal
 from amqsidecar.stores.moving import MovedStore
-from amqsidecar.stores.postgres.moving import postgres_move
+from amqsidecar.stores.postgres.moving import PostgresMove
 from amqsidecar.stores.postgres.store import SCHEMA, PostgresStore
 from amqsidecar.stores.sqlite.moving import SqliteMove
 from amqsidecar.stores.sqlite.store import SqliteStore
@@ -89,7 +89,7 @@ def databases(server: PostgresServer, stack: ExitStack) -> Callable[[str], Place
         url = stack.enter_context(server.database())
         return Place(
             lambda instance: PostgresStore(url, clock=VirtualClock(), instance_name=instance),
-            lambda: postgres_move(url, lambda: None, SCHEMA),
+            lambda: PostgresMove(url, lambda: None, SCHEMA),
         )
 
     return place

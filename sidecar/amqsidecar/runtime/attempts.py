@@ -34,17 +34,25 @@ def log_link_up(url: str, description: BrokerDescription, **facts: str) -> None:
         log.warning("broker_version_faulty", url=url, reason=f"the broker {fault}")
 
 
-class Candidates(Protocol):
-    """The brokers that take over from each other; links are made to the current one."""
-
-    @property
-    def count(self) -> int:
-        """How many there are, at least 1."""
-        ...
+class CurrentBroker(Protocol):
+    """The broker that links are made to; there may be others, which take over."""
 
     @property
     def current(self) -> str:
         """The URL of the current one, without its password."""
+        ...
+
+    def login_outdated(self, since_s: float) -> bool:
+        """Return whether a link that was up then should end, so that the next one logs in again."""
+        ...
+
+
+class Candidates(CurrentBroker, Protocol):
+    """The brokers that take over from each other."""
+
+    @property
+    def count(self) -> int:
+        """How many there are, at least 1."""
         ...
 
     def go_on(self) -> None:
@@ -53,10 +61,6 @@ class Candidates(Protocol):
 
     def has_learned(self) -> bool:
         """Return, once, whether the last link found a feature that the next one won't use."""
-        ...
-
-    def login_outdated(self, since_s: float) -> bool:
-        """Return whether a link that was up then should end, so that the next one logs in again."""
         ...
 
 

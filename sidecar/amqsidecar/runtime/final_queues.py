@@ -61,30 +61,19 @@ class FinalLook(msgspec.Struct, frozen=True, kw_only=True):
         return max(0, self.surplus + len(self.gone or ()))
 
 
-class Agreement(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of two looks at a final queue.
+def agree(before: FinalLook, now: FinalLook) -> tuple[int, int, frozenset[int]]:
+    """Return what two looks at a final queue prove; nothing left the queue between them.
 
-    Attributes:
-        unknown: least number of messages there that the schedule does not know.
-        missing: least number of rows whose messages are gone, besides `gone`.
-        gone: rows whose messages are gone.
+    Returns:
+        The least number of messages there that the schedule does not know; that of rows whose
+        messages are gone besides the others; and the rows whose messages are gone.
     """
-
-    unknown: int = 0
-    missing: int = 0
-    gone: frozenset[int] = frozenset()
-
-
-def agree(before: FinalLook, now: FinalLook) -> Agreement:
-    """Return the facts that two looks prove; nothing left the queue between them."""
     gone = (before.gone or frozenset()) & (now.gone or frozenset())
     surpluses = before.surplus, now.surplus
     is_counted = before.depth is not None and now.depth is not None
-    return Agreement(
-        unknown=max(0, min(surpluses) + len(gone)) if before.known == now.known else 0,
-        missing=max(0, -max(surpluses) - len(gone)) if is_counted else 0,
-        gone=gone,
-    )
+    unknown = max(0, min(surpluses) + len(gone)) if before.known == now.known else 0
+    missing = max(0, -max(surpluses) - len(gone)) if is_counted else 0
+    return unknown, missing, gone
 
 
 class FinalQueueWatch:
@@ -156,12 +145,12 @@ class FinalQueueWatch:
         if before is None:
             return seen
         self._looks[name] = msgspec.structs.replace(look, was_suspect=before.is_suspect)
-        found = agree(before, look)
+        unknown, missing, gone = agree(before, look)
         if before.foreign is not None and look.foreign is not None:
             self._foreign[name] = min(before.foreign, look.foreign)
-        if found.gone:
-            forget_gone(schedule, name, tuple(sorted(found.gone)), seen.at_ms)
-        return msgspec.structs.replace(seen, unknown=found.unknown, missing=found.missing)
+        if gone:
+            forget_gone(schedule, name, tuple(sorted(gone)), seen.at_ms)
+        return msgspec.structs.replace(seen, unknown=unknown, missing=missing)
 
 
 def forget_gone(schedule: Schedule, queue: str, ids: tuple[int, ...], now_ms: int) -> None:

@@ -18,6 +18,7 @@ from amqsidecar.model.destination import Destination, parse_destination
 from amqsidecar.model.event import AnyEvent, Received, Resent
 from amqsidecar.model.outcome import COUNTING_MENDS, NOT_COUNTED, Account, Counters, Observation
 from amqsidecar.model.schedule import Tally
+from amqsidecar.runtime.attempts import CurrentBroker
 from amqsidecar.runtime.discovery import FindUnread, no_unread_queues
 from amqsidecar.runtime.final_queues import FinalQueueWatch
 from amqsidecar.runtime.in_place import InPlaceIndex
@@ -51,20 +52,11 @@ _RETRY_S: Final = 15.0
 log = structlog.get_logger("amqsidecar.watching")
 
 
-class Brokers(Protocol):
+class Brokers(CurrentBroker, Protocol):
     """Where links are made to; the main link may go from one broker to another."""
-
-    @property
-    def current(self) -> str:
-        """The URL of the current one."""
-        ...
 
     def make(self, instance: str) -> Link:
         """Return a link to the current one."""
-        ...
-
-    def login_outdated(self, since_s: float) -> bool:
-        """Return whether a link that was up then should end, so that the next one logs in again."""
         ...
 
 

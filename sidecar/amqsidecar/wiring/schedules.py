@@ -62,9 +62,9 @@ def open_for_move(config: Config) -> MovedStore:
     if not options.is_shared:
         return SqliteMove(path_of_url(options.url), options.instance or None)
     check_store(config, SystemClock())
-    from amqsidecar.stores.postgres.moving import postgres_move  # noqa: PLC0415 - an extra
+    from amqsidecar.stores.postgres.moving import PostgresMove  # noqa: PLC0415 - an extra
 
-    return postgres_move(options.url, _password_of(config), SCHEMA)
+    return PostgresMove(options.url, _password_of(config), SCHEMA)
 
 
 def check_store(config: Config, clock: Clock) -> None:

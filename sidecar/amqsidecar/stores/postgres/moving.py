@@ -145,9 +145,21 @@ def _word(outcome: OutcomeKind | None) -> str | None:
 class PostgresMove:
     """The `MovedStore` of a schema, which it creates where it is missing."""
 
-    def __init__(self, database: PostgresDatabase, schema: str) -> None:
-        """Open the database."""
-        self._database = database
+    def __init__(self, dsn: str, password: Callable[[], str | None], schema: str) -> None:
+        """Open the database.
+
+        Raises:
+            StoreUnavailable, SchemaMismatch: it can't be opened.
+        """
+        self._database = database = PostgresDatabase(
+            dsn,
+            schema=schema,
+            password=password,
+            read_only=False,
+            lock_timeout_ms=LOCK_TIMEOUT_MS,
+            statement_timeout_s=STATEMENT_TIMEOUT_S,
+            idle_timeout_s=STATEMENT_TIMEOUT_S,
+        )
         self.place = database.place
         database.open()
         try:
@@ -256,24 +268,6 @@ class PostgresMove:
         database.run("UPDATE schema_version SET oldest_program = %s", FENCED)
         # Invariant: whoever is connected still has a lease of another name, and can't write.
         database.run("UPDATE instance SET holder = 'moved', backend_pid = NULL")
-
-
-def postgres_move(dsn: str, password: Callable[[], str | None], schema: str) -> PostgresMove:
-    """Open a schema as one end of a move.
-
-    Raises:
-        StoreUnavailable, SchemaMismatch: it can't be opened.
-    """
-    database = PostgresDatabase(
-        dsn,
-        schema=schema,
-        password=password,
-        read_only=False,
-        lock_timeout_ms=LOCK_TIMEOUT_MS,
-        statement_timeout_s=STATEMENT_TIMEOUT_S,
-        idle_timeout_s=STATEMENT_TIMEOUT_S,
-    )
-    return PostgresMove(database, schema)
 
 
 class _PostgresContents:

@@ -1,7 +1,6 @@
 """How the PostgreSQL store finds rows for people, looking at a bounded number of them."""
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import msgspec
 
@@ -29,22 +28,10 @@ FEW_ROWS = 2_000
 _FEW_SOURCES = ("by_ids", "by_redelivery_id")
 
 
-class NextRows(NamedTuple):
-    """The next rows that an operation examines.
-
-    Attributes:
-        views: those that its filter hits.
-        until_id: all up to this were looked at.
-    """
-
-    views: list[RowView]
-    until_id: int
-
-
 def next_window(
     database: PostgresDatabase, row_filter: RowFilter, after_id: int, until_id: int, limit: int
-) -> NextRows:
-    """Return the next matching rows by number, at most `limit`."""
+) -> tuple[list[RowView], int]:
+    """Return the next matching rows by number, at most `limit`, and up to where it looked."""
     row_filter = _with_destination(database, row_filter)
     if row_filter.ids is not None:
         ids = sorted({number for number in row_filter.ids if after_id < number <= until_id})
@@ -57,7 +44,7 @@ def next_window(
         last = database.rows(f"ceiling_{source}", **values)
         until_id = last[0][0] if last else until_id
     views = filtered(database, row_filter, limit, after_id, until_id)
-    return NextRows(views, views[-1].id if len(views) == limit else until_id)
+    return views, views[-1].id if len(views) == limit else until_id
 
 
 def _with_destination(database: PostgresDatabase, row_filter: RowFilter) -> RowFilter:

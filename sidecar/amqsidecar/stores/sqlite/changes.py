@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 from amqsidecar.model.operation import UNDO_BYTES, UNDO_ROW_BYTES
 from amqsidecar.model.row_changes import Change, RowChange
@@ -26,16 +26,8 @@ _WAITING = STATE_NUMBERS[RowState.WAITING]
 _EXHAUSTED = STATE_NUMBERS[RowState.EXHAUSTED]
 
 
-class Changed(NamedTuple):
-    """The result of an operator's action.
-
-    Attributes:
-        matched: how many of the rows count already.
-        changes: rows before and after.
-    """
-
-    matched: int
-    changes: list[tuple[RowView, Change]]
+Changed = tuple[int, list[tuple[RowView, Change]]]
+"""How many of the rows of an operator's action count already, and those changed, with changes."""
 
 
 def add_rows(database: SqliteDatabase, taken: Sequence[TakenRow]) -> list[TallyDelta]:
@@ -230,7 +222,7 @@ def change_rows(
     del uses[0]
     database.use_words(uses)
     count_rows(database, deltas)
-    return Changed(len(counting), changes)
+    return len(counting), changes
 
 
 def _remove(

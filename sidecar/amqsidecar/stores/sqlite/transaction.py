@@ -245,9 +245,9 @@ class SqliteTransaction:
 
     def change_rows(self, rows: Sequence[tuple[Any, ...]], change: RowChange) -> Changed:
         """Apply an operator's action to listed rows with their events; see `sqlite_changes`."""
-        changed = change_rows(self._database, rows, change)
-        record_events(self._database, [made.event for _, made in changed.changes])
-        return changed
+        matched, changes = change_rows(self._database, rows, change)
+        record_events(self._database, [made.event for _, made in changes])
+        return matched, changes
 
     def put_back(self, number: int, limit: int) -> list[RowView]:
         return put_rows_back(self._database, number, limit)
