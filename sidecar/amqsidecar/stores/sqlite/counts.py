@@ -12,22 +12,19 @@ from amqsidecar.model.failure import (
     MERGED_STEP_MS,
     MORE,
     CountKind,
-    FailureCount,
     FailureGroup,
     Failures,
     failures_of,
 )
-from amqsidecar.stores.ledger import counts_of
 from amqsidecar.stores.packing import storable
 from amqsidecar.stores.sqlite.database import SqliteDatabase
 from amqsidecar.stores.sqlite.events import write_block
-from amqsidecar.stores.sqlite.rows import json_ids
 
 _HOUR_MS: Final = 3_600_000
 KINDS = tuple(CountKind)
 """By their numbers."""
 
-_KIND_NUMBERS = {kind: number for number, kind in enumerate(KINDS)}
+KIND_NUMBERS = {kind: number for number, kind in enumerate(KINDS)}
 
 
 def add_failures(database: SqliteDatabase, failures: Failures) -> None:
@@ -44,7 +41,7 @@ def add_failures(database: SqliteDatabase, failures: Failures) -> None:
     database.query_each(
         "add_failure_count",
         [
-            (bucket_ms, _KIND_NUMBERS[kind], numbers[destination, group], attempt, count)
+            (bucket_ms, KIND_NUMBERS[kind], numbers[destination, group], attempt, count)
             for (bucket_ms, kind, destination, group, attempt), count in failures.counts.items()
         ],
     )
@@ -109,20 +106,6 @@ def _values(group: FailureGroup) -> dict[str, int | str]:
         "total": group.total,
         "example_id": storable(group.example_id),
     }
-
-
-def read_counts(
-    database: SqliteDatabase, from_ms: int, until_ms: int, kinds: Sequence[CountKind], step_ms: int
-) -> list[FailureCount]:
-    """Return counts of buckets that begin in [from, until), summed up by steps."""
-    values = {
-        "from_ms": from_ms,
-        "until_ms": until_ms,
-        "kinds": json_ids(_KIND_NUMBERS[kind] for kind in kinds),
-        "step_ms": step_ms,
-    }
-    found = database.query("read_failure_counts", values)
-    return counts_of((bucket_ms, KINDS[kind], *rest) for bucket_ms, kind, *rest in found)
 
 
 def forget_counts(

@@ -23,7 +23,7 @@ from amqsidecar.model.failure import (
 from amqsidecar.model.operation import Member, Operation, OperationState, OutcomeKind
 from amqsidecar.model.row_changes import RowChange
 from amqsidecar.model.schedule import ExhaustedTally, GateTally
-from amqsidecar.stores.ledger import CommonLedger
+from amqsidecar.stores.ledger import CommonLedger, counts_of
 from amqsidecar.stores.member_updates import new_outcomes
 from amqsidecar.stores.outbox import whole_blocks
 from amqsidecar.stores.packing import (
@@ -38,8 +38,9 @@ from amqsidecar.stores.packing import (
 from amqsidecar.stores.rows import LAST_ID, STATES
 from amqsidecar.stores.sqlite.changes import change_rows, forget_discarded
 from amqsidecar.stores.sqlite.counts import (
+    KIND_NUMBERS,
+    KINDS,
     forget_counts,
-    read_counts,
     record_events,
 )
 from amqsidecar.stores.sqlite.database import SqliteDatabase
@@ -75,8 +76,15 @@ class SqliteLedger(CommonLedger, SqlitePages):
     def failure_counts(
         self, from_ms: int, until_ms: int, kinds: Sequence[CountKind], step_ms: int = BUCKET_MS
     ) -> list[FailureCount]:
+        values = {
+            "from_ms": from_ms,
+            "until_ms": until_ms,
+            "kinds": json_ids(KIND_NUMBERS[kind] for kind in kinds),
+            "step_ms": step_ms,
+        }
         with self._database.mapped("be read"):
-            return read_counts(self._database, from_ms, until_ms, kinds, step_ms)
+            found = self._database.query("read_failure_counts", values)
+            return counts_of((bucket_ms, KINDS[kind], *rest) for bucket_ms, kind, *rest in found)
 
     def group_tallies(self) -> list[GroupTally]:
         database = self._database
