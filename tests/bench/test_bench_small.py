@@ -5,18 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from bench import judge_cost
-from bench.bench_journal import bench_journal
 from bench.dead_letters import dead_letters
-from bench.decisions import KINDS, bench_decisions
-from bench.incident import bench_incident, incident_broker
 from bench.lateness import bench_lateness
 from bench.moving import bench_moving
-from bench.proxying import bench_proxying
 from bench.stages import OWN_PROGRAM, bench_stages
 from bench.whole_cycle import bench_plugin, bench_sidecar, plugin_broker
 from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
-from support.versions import ARTEMIS, CLASSIC_5, CLASSIC_6
+from support.versions import CLASSIC_5, CLASSIC_6
 
 MAKE: dict[str, Callable[[], Broker]] = {
     "artemis": ArtemisBroker,
@@ -47,16 +42,6 @@ def test_all_dead_letters_are_moved_back(own_broker: Broker, tmp_path: Path) -> 
     assert moving.bare_cpu_us > 0
 
 
-# Why in proof, as two below: each is another measure of what is moved above.
-@pytest.mark.proof
-@pytest.mark.broker
-@pytest.mark.parametrize("own_broker", ["artemis"], indirect=True)
-def test_all_dead_letters_are_moved_with_a_journal_and_without(
-    own_broker: Broker, tmp_path: Path
-) -> None:
-    assert bench_journal(own_broker, tmp_path, count=500, rounds=1).cpu_ratio > 0
-
-
 @pytest.mark.broker
 def test_stages_take_no_longer_than_the_process(own_broker: Broker, tmp_path: Path) -> None:
     wire = "core" if own_broker.kind == "artemis" else "openwire"
@@ -68,6 +53,7 @@ def test_stages_take_no_longer_than_the_process(own_broker: Broker, tmp_path: Pa
     assert sum(told.stages_ns.values()) <= told.process_ns
 
 
+# Why in proof, as the next one: each is another measure of what is moved above.
 @pytest.mark.proof
 @pytest.mark.broker
 def test_all_messages_of_a_steady_load_come_back(own_broker: Broker, tmp_path: Path) -> None:
@@ -86,39 +72,3 @@ def test_all_rejected_messages_come_back(own_broker: Broker, tmp_path: Path) -> 
     if own_broker.version == CLASSIC_6:
         with plugin_broker(own_broker.version) as broker:
             assert bench_plugin(broker, 200).whole > 0
-
-
-@pytest.mark.proof
-@pytest.mark.broker
-@pytest.mark.parametrize(("version", "is_classic"), [(ARTEMIS, False), (CLASSIC_6, True)])
-@pytest.mark.parametrize("by_broker_ms", [0, 1_000])
-def test_all_messages_of_an_incident_come_back(
-    version: str, is_classic: bool, by_broker_ms: int, tmp_path: Path
-) -> None:
-    """Through the sidecar, and by the broker alone."""
-    with incident_broker(version, by_broker_ms, is_classic=is_classic) as broker:
-        late = bench_incident(broker, 80, 1_000, None if by_broker_ms else tmp_path)
-    assert -1_000 < late.p50 <= late.max
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_all_cases_are_decided(kind: str, tmp_path: Path) -> None:
-    assert bench_decisions(tmp_path, kind, rules=20, cases=500).batch_s > 0
-
-
-def test_the_listener_is_measured_beside_a_direct_connection(tmp_path: Path) -> None:
-    found = bench_proxying(tmp_path, requests=20, messages=100, large=2, rounds=1)
-    assert {"direct", "listener"} <= found.keys()
-    assert all(value > 0 for one in found.values() for value in one)
-
-
-def test_the_cost_of_a_verdict_is_shown_beside_the_cost_without_rules() -> None:
-    lines: list[str] = []
-    judge_cost.main(lines.append, verdicts=20, rounds=1)
-    assert [line.partition(":")[0] for line in lines] == [
-        "off",
-        "103 rules",
-        "a property",
-        "a path",
-    ]
-    assert lines[0].endswith(" 1.00 times")

@@ -19,7 +19,6 @@ from amqsidecar.schedule import Schedule
 from amqsidecar.telemetry.metrics import Metrics
 from bench.dead_letters import DeadLetters, dead_letters
 from bench.ten_million.cycles import Cycles, Found
-from bench.ten_million.plot import plot
 from bench.ten_million.rows import (
     Model,
     Scale,
@@ -197,22 +196,6 @@ def table_of_steps(steps: Sequence[Step]) -> str:
     return "\n".join(lines)
 
 
-def draw_steps(path: Path, steps: Sequence[Step], subtitle: str) -> None:
-    plot(
-        path,
-        [
-            {
-                "waiting": step.waiting,
-                "moved_per_second": step.service.moved_per_second,
-                "p50_ms": step.service.late_ms[0],
-                "p99_ms": step.service.late_ms[1],
-            }
-            for step in steps
-        ],
-        subtitle,
-    )
-
-
 def table_of_meanwhile(found: Sequence[Meanwhile]) -> str:
     lines = [
         "| meanwhile | took | cycles of 100: p50, p99, max | µs per message | load | it said |",
@@ -235,7 +218,6 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--folder", type=Path, help="on the disk to measure; default: temporary")
     parser.add_argument("--only-last", action="store_true", help="leave the steps before out")
-    parser.add_argument("--plot", type=Path, help="write a picture of the steps there, as SVG")
     options = parser.parse_args()
     shared_process(LONG_RUN)
     steps = [count for count in STEPS if count < options.rows] + [options.rows]
@@ -255,8 +237,6 @@ def main() -> None:
         ):
             found.append(step)
             print(table_of_steps(found), flush=True)
-        if options.plot is not None:
-            draw_steps(options.plot, found, f"--rows {options.rows}, {machine_words()}")
         beside = []
         for one in measure_meanwhile(scale, model, folder, dead, options.rows, sizes):
             beside.append(one)

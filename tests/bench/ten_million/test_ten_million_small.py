@@ -7,7 +7,6 @@ import pytest
 from bench.dead_letters import dead_letters
 from bench.ten_million.measure import (
     Sizes,
-    draw_steps,
     measure_meanwhile,
     measure_steps,
     table_of_meanwhile,
@@ -34,8 +33,6 @@ def test_every_figure_is_found(tmp_path: Path) -> None:
     assert [step.waiting for step in steps] == list(STEPS)
     assert all(step.service.moved_per_second > 0 for step in steps)
     assert "| 600 waiting |" in table_of_steps(steps)
-    draw_steps(tmp_path / "steps.svg", steps, "a test")
-    assert (tmp_path / "steps.svg").read_text().count("messages waiting") >= 2
     said = {one.what: one.said for one in beside}
     retried = said["retry a tenth by destination"]
     assert int(retried.removeprefix("retry: ").removesuffix(" messages")) >= STEPS[-1] / 20
