@@ -6,7 +6,7 @@ from support.histories.fault_groups import dead_letters, groups_of
 from support.histories.faults import FAULTS
 from support.tier import at_length
 
-COUNT = at_length(100_000, otherwise=20_000)
+COUNT = at_length(100_000, otherwise=3_000)
 
 
 def test_many_dead_letters_of_twelve_faults_are_twelve_groups(tmp_path: Path) -> None:
