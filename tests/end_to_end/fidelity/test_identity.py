@@ -90,13 +90,6 @@ def test_scram_logs_in_without_sending_the_password(
 
 
 @pytest.mark.broker
-def test_plain_sends_the_password_where_nothing_better_is_offered(broker: TlsArtemis) -> None:
-    with recorder(broker.port("amqp", PLAIN)) as (port, sent):
-        log_in(port)
-    assert b"\0admin\0" + PASSWORD.encode() in sent
-
-
-@pytest.mark.broker
 def test_a_refused_log_in_says_why(broker: TlsArtemis) -> None:
     with pytest.raises(BrokerRefused, match=r"user admin \(SASL SCRAM-SHA-512\): check"):
         log_in(broker.port("amqp", SCRAM), password="wrong")
@@ -153,16 +146,3 @@ def test_a_password_file_is_read_at_each_connect(
             consumer.wait_for_successes(1)
     broker.set_password(PASSWORD)
     assert "rotated" not in sidecar.log()
-
-
-@pytest.mark.parametrize("scheme", ["amqp", "openwire", "stomp"])
-def test_a_password_is_not_sent_in_the_clear_to_another_machine(
-    tmp_path: Path, scheme: str
-) -> None:
-    """Exit code 78 before anything is connected; the message names both ways out."""
-    sidecar = SidecarProcess(tmp_path, f"{scheme}://admin:geheim@192.0.2.1")
-    refused = sidecar.run_refused(expect=78)
-    with_tls = {"amqp": "amqps"}.get(scheme, f"{scheme}+ssl")
-    assert f"use {with_tls}://" in refused
-    assert "broker.allow_plain_password: true" in refused
-    assert "geheim" not in refused

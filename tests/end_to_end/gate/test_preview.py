@@ -90,21 +90,6 @@ def test_a_dry_run_says_that_a_target_does_not_exist_or_takes_others(
     assert "only the send shows" not in said.stderr
 
 
-@pytest.mark.parametrize(
-    "target",
-    [
-        *("amqsidecar.causes", "amqsidecar.intercepted", "activemq.management"),
-        *("$.artemis.internal.sf.x.y", "temp-queue://x", "topic://>", "shop.notes"),
-    ],
-)
-def test_a_redirect_to_what_is_not_an_applications_is_refused_at_once(
-    sidecar: SidecarProcess, target: str
-) -> None:
-    said = sidecar.try_command("redirect", "--to", target, "--state", "waiting", "--yes")
-    assert said.returncode == 2, said.stderr
-    assert sidecar.unsent() == 2
-
-
 def test_a_dry_run_says_that_a_target_is_a_queue_of_notes(
     sidecar: SidecarProcess,
 ) -> None:

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from amqsidecar.engine.crash_points import NAMES
@@ -241,3 +242,33 @@ def test_a_kill_costs_causes_and_doubles_none(noted: Noted) -> None:
         shown = noted.sidecar.json_command("show", str(row["id"]))["history"]
         assert [one["type"] for one in shown].count("received") == 1
         assert [one["cause"] for one in shown if one["type"] == "explained"] in ([], [exception])
+
+
+@pytest.mark.postgres
+def test_a_note_outlives_the_death_of_the_sidecar_that_read_it(
+    request: pytest.FixtureRequest, tmp_path: Path, unique: str, postgres_url: str
+) -> None:
+    """Two sidecars share a schedule: each may read the notes of any death."""
+    noted = Noted(request, tmp_path, unique, "artemis")
+    noted.sidecar.options.append(f"store.url={postgres_url}")
+    (tmp_path / "victim").mkdir()
+    victim = SidecarProcess(tmp_path / "victim", "")
+    victim.options = noted.sidecar.options
+
+    def handed_over() -> int:
+        with psycopg.connect(postgres_url) as connection:
+            return len(connection.execute("SELECT 1 FROM amqsidecar.shared_note").fetchall())
+
+    # Why first: the queue of notes must exist.
+    noted.write_text("{}")
+    [message] = noted.produce(1)
+    with noted.sidecar, victim:
+        victim.start()
+        noted.write(message, exception="shop.Bug")
+        eventually(lambda: handed_over() == 1, what="the note is in the database")
+        victim.kill()
+        noted.sidecar.start()
+        noted.fail(1)
+        noted.wait_for_rows(1)
+        eventually(lambda: noted.row(message)["cause"] == "shop.Bug", what="its cause")
+        assert len(noted.explained_of(message)) == 1

@@ -2,12 +2,15 @@
 
 import re
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from proton import Message
 
+from amqsidecar.broker import Delivery, IntakeQueue
+from amqsidecar.brokers.amqp.links import AmqpDelivery
 from amqsidecar.brokers.amqp_artemis.link import AmqpArtemisLink
 from amqsidecar.brokers.artemis.link_settings import ArtemisLinkSettings
 from amqsidecar.brokers.classic.link_settings import ClassicLinkSettings
@@ -19,6 +22,7 @@ from support.brokers.core_acceptor import CoreAcceptorArtemis
 from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
 from support.brokers.web_console import ConsoleBroker
 from support.jms.peer import JmsMessage, JmsPeer
+from support.links.amqp_artemis import AmqpArtemisHarness
 from support.links.openwire import OpenWireHarness
 from support.machine.ports import free_port
 from support.machine.processes import run_program
@@ -26,7 +30,7 @@ from support.sidecar.doctor import Verdict, run_doctor
 from support.sidecar.policy import write_policy
 from support.sidecar.process import COMMAND, SidecarProcess
 from support.versions import CLASSIC_5, CLASSIC_6
-from support.waiting import eventually
+from support.waiting import PATIENCE_S, eventually
 from support.wires.openwire import WireMessage
 
 pytestmark = pytest.mark.broker
@@ -704,3 +708,60 @@ def test_the_queue_of_notes_is_tried(broker: Broker, tmp_path: Path, unique: str
     assert len(kept) == (broker.kind == "artemis")
     assert len(verdict.of("cause notes", "warning")) == 1
     eventually(lambda: len(peer_of(broker).browse(notes)) == 1, what="the note is there")
+
+
+STUCK_POLICY = 'address_settings:\n  - {match: "#", dead_letter_address: DLQ}\n'
+
+
+@contextmanager
+def handed_out_to_nobody(broker: ArtemisBroker, name: str) -> Iterator[None]:
+    """Have a consumer accept two of three messages of a queue, and leave before it commits."""
+    with closing(AmqpArtemisHarness(broker, name)) as harness:
+        other = harness.make_link("other").take(f"{name}.token")
+        harness.send(name, [Message(durable=True, body=str(number)) for number in range(3)])
+        other.attach([IntakeQueue(queue(name))], 10)
+
+        deliveries: list[Delivery] = []
+
+        def received() -> int:
+            deliveries.extend(other.receive(3))
+            return len(deliveries)
+
+        eventually(lambda: received() == 3, what="all have come")
+        transaction = other._cycle._tools.coordinator.begin()
+        for delivery in deliveries[:2]:
+            assert isinstance(delivery.handle, AmqpDelivery)
+            transaction.accept(delivery.handle)
+        other._connection.pump(0)
+        other.intake.close()
+        other._connection.run_until(lambda: other.intake.is_closed, PATIENCE_S)
+        yield
+        other.close()
+
+
+def test_what_is_handed_out_to_nobody_is_named_until_a_consumer_can_have_it(
+    artemis: ArtemisBroker, tmp_path: Path, unique: str
+) -> None:
+    """By doctor and metric; over each wire: `contract/links`."""
+    name, place = f"stuck.{unique}", artemis.pair_url
+    metric = f'amqsidecar_left_behind{{destination="queue://{name}",reason="stuck_in_broker"}}'
+    sidecar = SidecarProcess(
+        tmp_path,
+        place,
+        policy=write_policy(tmp_path, STUCK_POLICY),
+        sets=["discovery.interval_s=1"],
+    )
+
+    def findings() -> list[str]:
+        (tmp_path / "doctor").mkdir(exist_ok=True)
+        found = run_doctor(place, tmp_path / "doctor", policy=tmp_path / "policy.yaml").findings
+        return [one["what"] for one in found if one["subject"] == f"queue://{name}"]
+
+    with sidecar.start():
+        with handed_out_to_nobody(artemis, name):
+            eventually(lambda: sidecar.metric(metric) == 2, what="the metric counts them")
+            assert [one.partition(":")[0] for one in findings()] == [
+                "2 messages stay there (stuck_in_broker)"
+            ]
+        eventually(lambda: not sidecar.metric(metric), what="the metric counts none")
+        assert findings() == []

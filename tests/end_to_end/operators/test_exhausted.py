@@ -1,8 +1,8 @@
 """Everything has exhausted: from the first look to proven success, and taken back through kills."""
 
-import csv
 import dataclasses
 import json
+import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,6 +13,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from amqsidecar.engine import crash_points
+from amqsidecar.wiring.app import CRASH_POINT_VARIABLE
 from support.brokers.broker_xml import STOCK_ADDRESS_SETTINGS, attempts_without_limit
 from support.brokers.purge import purge
 from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
@@ -341,50 +342,6 @@ def test_messages_of_unread_queues_are_counted_that_the_schedule_does_not_know(
 
 
 @on_classic_in_proof
-def test_a_discard_is_undone_also_while_it_goes_on(site: Site) -> None:
-    """Undone when all is discarded, then in its middle: all is in its final queue again."""
-    site.sidecar.start()
-    site.exhaust(site.ours, 20)
-    ids = {one.test_id for one in site.lying(20)}
-    chosen = ("--state", "exhausted", "--destination", site.ours, "--yes")
-    site.sidecar.run_command("discard", *chosen)
-    eventually(lambda: site.status()["total"] == 0, what="all is discarded")
-    assert site.peer.browse(site.final) == []
-    for number in (1, 2):
-        undone = site.sidecar.json_command("operation undo", str(number))
-        assert undone["operation"]["state"] == "undone"
-        eventually(
-            lambda: site.exhausted(site.ours, in_queue=True) == 20 == site.status()["total"],
-            what="all is in its final queue again",
-        )
-        found = [one.test_id for one in site.lying(20)]
-        assert (len(found), set(found)) == (20, ids)
-        if number == 1:
-            site.sidecar.run_command("discard", *chosen)
-    assert site.sidecar.stop() == 0
-
-
-@on_classic_in_proof
-def test_exhausted_messages_are_exported_and_redirected(site: Site) -> None:
-    """By number, while they lie in their final queue."""
-    site.sidecar.start()
-    site.exhaust(site.ours, 10)
-    chosen = ("--state", "exhausted", "--destination", site.ours)
-    listed = site.sidecar.rows(*chosen)
-    redirected, *_ = ids = sorted(row["id"] for row in listed)
-    _, text = site.sidecar.get(f"/api/v1/messages.csv?state=exhausted&destination={site.ours}")
-    exported = list(csv.DictReader(text.splitlines()))
-    assert sorted(int(row["id"]) for row in exported) == ids
-    assert {row["state"] for row in exported} == {"exhausted"}
-
-    elsewhere = f"{site.ours}.repair"
-    site.sidecar.run_command("redirect", str(redirected), "--to", elsewhere, "--yes")
-    [other] = site.peer.consume(elsewhere, count=1)
-    assert other.value("amqsidecarRedeliveryId") == row_of(listed, redirected)["redelivery_id"]
-    all_back(site, 9)
-
-
-@on_classic_in_proof
 def test_an_exhausted_message_is_edited_in_one_step(site: Site) -> None:
     """It lies in its final queue: by command line and by API it comes out, or goes back as it was.
 
@@ -431,26 +388,6 @@ def test_an_exhausted_message_is_edited_in_one_step(site: Site) -> None:
     all_back(site, 4)
 
 
-@on_classic_in_proof
-@pytest.mark.browser
-def test_an_exhausted_message_is_edited_at_the_console(site: Site) -> None:
-    site.sidecar.start()
-    site.exhaust(site.ours, 3)
-    chosen = ("--state", "exhausted", "--destination", site.ours)
-    row_id, *_ = sorted(row["id"] for row in site.sidecar.rows(*chosen))
-    with running_chromium() as browser, opened_page(browser, site.address()) as page:
-        page.goto(f"/messages/{row_id}")
-        page.get_by_role("button", name="Take back and edit…").click()
-        page.get_by_placeholder("new property").first.fill("mended")
-        page.get_by_label("Value of the new property").first.fill("yes")
-        page.get_by_role("button", name="See what it would be").click()
-        page.get_by_role("button", name="Re-send it like this").click()
-        expect(page.locator("#live .badge").first).to_be_visible()
-    [mended] = site.peer.consume(site.ours, count=1)
-    assert mended.value("mended") == "yes"
-    all_back(site, 2)
-
-
 def all_back(site: Site, count: int) -> None:
     """Wait until only the messages not chosen are in their final queue again."""
     eventually(
@@ -463,25 +400,6 @@ def all_back(site: Site, count: int) -> None:
 
 def row_of(rows: Sequence[Mapping[str, Any]], row_id: int) -> Mapping[str, Any]:
     return next(row for row in rows if row["id"] == row_id)
-
-
-@on_artemis_in_proof
-def test_killed_while_they_are_taken_back_none_is_lost_or_doubled(site: Site) -> None:
-    site.sidecar.start()
-    site.exhaust(site.ours, KILLED)
-    assert site.sidecar.stop() == 0
-    site.keep()
-    kill_everywhere(site, at_length((1, 3), otherwise=(1,)))
-    eventually(
-        lambda: site.exhausted(site.ours, in_queue=False) == KILLED,
-        what="all is taken back",
-    )
-    assert site.status()["total"] == KILLED
-    site.sidecar.run_command("retry", "--state", "exhausted", "--yes")
-    consumed = site.peer.consume(site.ours, count=KILLED)
-    assert len({one.test_id for one in consumed}) == KILLED
-    assert site.peer.consume(site.ours, wait_ms=300) == []
-    assert site.peer.browse(site.final) == []
 
 
 @on_classic_in_proof
@@ -700,3 +618,65 @@ def test_paged_at_three_some_of_many_at_the_console(site: Site, broker: Broker) 
         expect(page.get_by_role("link", name=f"of queue://{site.ours}")).to_have_count(0)
         play_the_rest_of_the_night(page, person, site)
     print(f"{type(broker).__name__}: {counts}, {person.told()}")
+
+
+@pytest.mark.postgres
+@on_classic_in_proof
+def test_what_two_sidecars_keep_and_retry_is_neither_lost_nor_doubled_when_each_is_killed(
+    postgres_url: str, site: Site, tmp_path: Path
+) -> None:
+    """They share one schedule and keep exhausted messages: one is killed, then the other."""
+    first, count = site.sidecar, at_length(400, otherwise=100)
+    first.options += [f"store.url={postgres_url}", "cycle.max_messages=20", "store.lease_s=2"]
+    (tmp_path / "second").mkdir()
+    with SidecarProcess(tmp_path / "second", "") as second:
+        second.options = first.options
+        keep_and_retry(site, second, count)
+
+
+def keep_and_retry(here: Site, second: SidecarProcess, count: int) -> None:
+    first = here.sidecar
+    first.start()
+    second.start()
+    here.exhaust(here.ours, count // 2)
+    for one in (first, second):
+        assert one.stop() == 0
+    here.keep()
+    # Half is taken back out of the final queue, mostly by the second one: the first dies of it.
+    first.start(ready=False, environ={CRASH_POINT_VARIABLE: "stored:2"})
+    second.start()
+    assert first.process is not None
+    eventually(
+        lambda: here.exhausted(here.ours, in_queue=False) == count // 2 == here.status()["total"],
+        what="all is taken back into the schedule",
+        last=lambda _: str(here.status()),
+    )
+    if first.process.poll() is None:
+        first.kill()
+    assert first.process.wait(PATIENCE_S) == -signal.SIGKILL
+    assert KEEP in first.options
+    # The other half never goes to the final queue.
+    first.start()
+    # Why ids of their own: what is received is counted by id.
+    here.peer.fill(here.ours, count - count // 2, size=100, test_id="second-")
+    here.fail(here.ours, count - count // 2)
+    assert here.exhausted(here.ours, in_queue=False) == count
+    assert here.peer.browse(here.final) == []
+
+    first.stop()
+    first.start(ready=False, environ={CRASH_POINT_VARIABLE: "sent:3"})
+    first.run_command("retry", "--state", "exhausted", "--yes", "--reason", "all together")
+    consumed = here.peer.consume(here.ours, count=count // 2)
+    second.kill()
+    # Why also by hand: it dies of its third send only if the second has left it one.
+    if first.process.poll() is None:
+        first.kill()
+    assert first.process.wait(PATIENCE_S) == -signal.SIGKILL
+    first.start(ready=False)
+    consumed += here.peer.consume(here.ours, count=count - len(consumed))
+    assert len({one.test_id for one in consumed}) == count == len(consumed)
+    assert here.peer.consume(here.ours, wait_ms=1_000) == []
+    second.start()
+    eventually(lambda: here.status()["total"] == 0, what="nothing is left")
+    assert here.peer.browse(here.final) == []
+    assert here.peer.consume(here.ours, wait_ms=300) == []

@@ -11,7 +11,6 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 
 from amqsidecar.engine.crash_points import JOURNAL_NAMES
@@ -43,19 +42,8 @@ FAILURES = (1, 2, -1)
 RANDOM = "random"
 KILLS = [*JOURNAL_NAMES, "committed", RANDOM]
 KILLS += at_length([*JOURNAL_NAMES[1:3], "stored", RANDOM, RANDOM], otherwise=[])
-KILLS_OF_ONE_OF_TWO = at_length(
-    ["segment_planned", "segment_hidden", "segment_there", RANDOM],
-    otherwise=["segment_hidden", RANDOM],
-)
 MOST_BATCHES = 100
 BLOCKS = "SELECT packing, body FROM {}event_block"
-DISK_BYTES = 8 * 2**20
-NOBODY_ELSE_SEES = ("unshare", "--map-root-user", "--mount")
-ON_A_SMALL_DISK = (
-    *(*NOBODY_ELSE_SEES, "sh", "-c"),
-    f'mount -t tmpfs -o size={DISK_BYTES} tmpfs "$0" && exec "$@"',
-)
-
 Rows = Counter[tuple[Any, ...]]
 
 
@@ -193,66 +181,3 @@ def test_a_sidecar_that_is_killed_again_and_again_writes_each_event_once(stage: 
     found = sidecar.json_command("journal verify")
     assert (found["faults"], found["compared"]) == ([], history.total())
     assert found["streams"][0]["files"] < found["streams"][0]["last"]
-
-
-@pytest.mark.postgres
-def test_two_sidecars_drain_one_store_and_one_of_them_dies(stage: Stage, postgres_url: str) -> None:
-    sets = (f"store.url={postgres_url}", "store.lease_s=2")
-    chance = random.Random()
-    with (
-        stage.sidecar("one", *sets) as one,
-        stage.sidecar("two", *sets) as two,
-        stage.consume(),
-    ):
-        two.start()
-        for name in KILLS_OF_ONE_OF_TWO:
-            kill(stage, one, name, chance)
-        one.start()
-        stage.produce()
-        stage.settle(two)
-        for sidecar in (one, two):
-            assert sidecar.stop() == 0
-    with psycopg.connect(postgres_url) as connection:
-        history = history_of(connection.execute(BLOCKS.format("amqsidecar.")).fetchall())
-    assert stage.rows() == history
-    found = two.json_command("journal verify")
-    assert (found["faults"], found["compared"]) == ([], history.total())
-
-
-def test_a_full_disk_is_reported_and_nothing_is_lost(stage: Stage) -> None:
-    """The disk is one that only the sidecar sees; it has room again when its ballast is gone."""
-    tried = subprocess.run([*NOBODY_ELSE_SEES, "true"], capture_output=True, check=False)
-    if tried.returncode:
-        pytest.skip("this machine lets no user mount a disk in a namespace of his own")
-    stage.journal.mkdir()
-    with stage.sidecar("one") as sidecar, stage.consume():
-        sidecar.program = (*ON_A_SMALL_DISK, str(stage.journal), *COMMAND)
-        sidecar.start()
-        sidecar.program = COMMAND
-        assert sidecar.process is not None
-        seen = Path(f"/proc/{sidecar.process.pid}/root{stage.journal}")
-        ballast = seen / "ballast"
-        with pytest.raises(OSError, match="No space left"):
-            ballast.write_bytes(bytes(2 * DISK_BYTES))
-        stage.produce()
-        eventually(
-            lambda: sidecar.metric("amqsidecar_journal_failures_total") > 1,
-            what="writing fails again",
-        )
-        eventually(lambda: "No space left on device" in sidecar.log(), what="the log says why")
-        assert sidecar.metric("amqsidecar_journal_lag_seconds") > 0
-        assert sidecar.get("/readyz")[0] == 200
-        ballast.unlink()
-        stage.produce()
-        eventually(
-            lambda: sidecar.metric("amqsidecar_journal_segments_total") > 0,
-            what="it is written again",
-        )
-        stage.journal = seen
-        eventually(lambda: stage.peer.browse(stage.queue) == [], what="all is consumed")
-        eventually(lambda: sidecar.unsent() == 0, what="all is sent")
-        eventually(lambda: stage.rows() == sqlite_history(sidecar), what="all is written")
-        path = ("--path", str(seen))
-        found = sidecar.json_command("journal verify", "--store", *path)
-        assert (found["faults"], found["remarks"]) == ([], [])
-        assert sidecar.stop() == 0

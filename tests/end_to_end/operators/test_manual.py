@@ -162,67 +162,6 @@ def test_all_is_seen_in_place_and_a_chosen_part_is_retried(manual: Manual) -> No
     assert "consumed, moved or purged by somebody else" in history
 
 
-def test_the_same_store_goes_on_in_automatic_mode(manual: Manual) -> None:
-    manual.kill(COUNT)
-    manual.sidecar.start()
-    manual.wait_until(COUNT)
-    before = [one.test_id for one in manual.lying()]
-    manual.sidecar.stop()
-    manual.sidecar.options += [
-        "redelivery.mode=automatic",
-        "intake.backlog=hold",
-        "intake.backlog_threshold=5",
-    ]
-    manual.sidecar.start()
-    eventually(lambda: not manual.lying(), what="all is taken")
-    eventually(
-        lambda: (
-            {str(row["state"]) for row in manual.sidecar.rows()} == {"held"}
-            and len(manual.sidecar.rows()) == COUNT
-        ),
-        what="all is held",
-        last=lambda _: str(manual.sidecar.rows()[:3]),
-    )
-    manual.sidecar.run_command("release", "--all", "--yes")
-    lives = [
-        one
-        for peer in manual.makers
-        for one in peer.consume(manual.orders, count=COUNT // len(manual.makers))
-    ]
-    assert sorted(one.test_id for one in lives) == sorted(before)
-    eventually(lambda: not manual.sidecar.rows(), what="nothing is left")
-
-
-@pytest.mark.proof
-@pytest.mark.parametrize(
-    "manual", [("artemis", "artemis"), ("classic", "openwire")], ids="-".join, indirect=True
-)
-@pytest.mark.timeout(at_length(3600, otherwise=600))
-def test_killed_while_chosen_messages_are_taken_none_is_lost_or_doubled(manual: Manual) -> None:
-    """As `test_many_in_place.py`; here clients of two wires, whose browsers show the order."""
-    manual.kill(LYING)
-    before = manual.lying(LYING)
-    manual.sidecar.options += ["cycle.max_messages=3", f"observe.max_messages={LYING}"]
-    manual.sidecar.start()
-    manual.wait_until(LYING)
-    assert manual.sidecar.stop() == 0
-    rows, chosen = manual.sidecar.retry_under_kills(LYING, CHOSEN, KILLS)
-    lives = [
-        one
-        for peer in manual.makers
-        for one in peer.consume(manual.orders, count=CHOSEN // len(manual.makers))
-    ]
-    assert len({one.test_id for one in lives}) == len(lives) == CHOSEN
-    taken = {one.test_id for one in lives}
-    kept = [one for one in before if one.test_id not in taken]
-    assert len(kept) == LYING - CHOSEN
-    assert manual.killer.consume(manual.orders, wait_ms=300) == []
-    manual.wait_until(len(kept))
-    assert plain(manual.lying(len(kept))) == plain(kept)
-    left = manual.sidecar.rows("--limit", str(LYING))
-    assert rows - {str(row["id"]) for row in left} == chosen
-
-
 @pytest.mark.parametrize("manual", [("artemis", "artemis")], indirect=True)
 def test_all_that_a_person_may_do_acts_on_messages_in_place(manual: Manual) -> None:
     """Discard and its undo, a redirect, and a careful retry whose outcomes are proved."""

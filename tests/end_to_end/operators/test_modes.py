@@ -44,6 +44,10 @@ PARAMETERS = [
     pytest.param(("artemis", "amqp_url"), marks=pytest.mark.proof),
     pytest.param(("classic", "stomp_url"), marks=pytest.mark.proof),
 ]
+on_one_of_each = pytest.mark.parametrize(
+    ("site", "is_first"), [(PARAMETERS[0], True), (PARAMETERS[1], False)], indirect=["site"]
+)
+"""One of two variants on each kind of broker: they differ in nothing that a broker sees."""
 
 
 class Site:
@@ -171,9 +175,12 @@ def test_payments_stay_in_place_and_order_while_orders_are_redelivered(site: Sit
     assert site.peer.consume(site.orders, wait_ms=300) == []
 
 
-@pytest.mark.parametrize("backlog", ["process", "hold"])
-def test_the_mode_changes_under_load_and_none_is_lost_or_doubled(site: Site, backlog: str) -> None:
+@on_one_of_each
+def test_the_mode_changes_under_load_and_none_is_lost_or_doubled(
+    site: Site, *, is_first: bool
+) -> None:
     """Messages die all the time, while the mode goes to and fro."""
+    backlog = "process" if is_first else "hold"
     site.set(mode="automatic")
     site.sidecar.options.append(f"intake.backlog={backlog}")
     site.sidecar.start()
@@ -256,15 +263,15 @@ def test_origins_of_a_shared_queue_are_refused(site: Site) -> None:
     site.sidecar.wait_ready()
 
 
-@pytest.mark.parametrize("exports", [False, True], ids=["discard", "export"])
-def test_the_retention_announces_discards_and_gives_back(site: Site, *, exports: bool) -> None:
+@on_one_of_each
+def test_the_retention_announces_discards_and_gives_back(site: Site, *, is_first: bool) -> None:
     """Messages of three days are announced; a cancel keeps them, and an undo puts them back.
 
     Payments, which no entry names, stay in the same queue.
     """
     journal = site.sidecar.folder / "journal"
     site.sidecar.options.append(f"journal.path={journal}")
-    keep = f"{{entries: [{{queue: {site.orders}, days: 2, export: {str(exports).lower()}}}]}}"
+    keep = f"{{entries: [{{queue: {site.orders}, days: 2, export: {str(is_first).lower()}}}]}}"
     site.set(mode="manual")
     site.kill(site.pay, 3, "pay-")
     site.kill(site.orders, COUNT)
@@ -303,5 +310,5 @@ def test_the_retention_announces_discards_and_gives_back(site: Site, *, exports:
     messages = [one for file in files for one in pq.read_table(file).to_pylist()]
     field = parse_field("property:testId")
     found = [OpenMessage(one["encoding"], one["message"]).value(field) for one in messages]
-    assert sorted(map(str, found)) == sorted(before * exports)
+    assert sorted(map(str, found)) == sorted(before * is_first)
     site.sidecar.run_command("journal verify")

@@ -227,30 +227,6 @@ def test_a_cause_is_of_the_copy_of_its_consumer_whoever_died(
         assert story.groups("b") == expected
 
 
-def test_a_verdict_is_obeyed_for_the_copy_of_its_consumer(
-    copies: tuple[Copies, str], tmp_path: Path
-) -> None:
-    made, url = copies
-    story = Story(made, url, tmp_path, "obey")
-    never = {"action": "never"}
-    redirect = {"action": "redirect", "destination": f"queue://e2e.repair.{made.unique}"}
-    with story.sidecar.running():
-        early, late = (made.produce(2) for _ in range(2))
-        for message, verdict in zip(early, (never, redirect), strict=True):
-            made.write(message, exception="shop.Bug", queue=made.queue("a"), verdict=verdict)
-        story.wait_until_read()
-        story.fail("b", 4)
-        story.fail("a", 4)
-        for message, verdict in zip(late, (never, redirect), strict=True):
-            made.write(message, exception="shop.Bug", queue=made.queue("a"), verdict=verdict)
-        eventually(lambda: story.groups("a") == {"shop.Bug": 4}, what="the notes of a")
-        rows = story.sidecar.rows()
-        to = [row["destination"] for row in rows if row["state"] == "waiting"]
-        assert sorted(to) == sorted([made.origin("b")] * 4 + [redirect["destination"]] * 2)
-        assert [row["state"] for row in story.rows("a")] == ["exhausted"] * 2
-        assert story.groups("b") == {NO_CAUSE: 4}
-
-
 def test_a_note_without_a_queue_decides_nothing_where_copies_have_its_message_id(
     copies: tuple[Copies, str], tmp_path: Path
 ) -> None:

@@ -1,7 +1,7 @@
 """What became of re-sends, as the service counts it, where the truth is known.
 
 On Artemis, and on Classic with and without its statistics plugin, at the same time: most of it is
-waiting for windows.
+waiting for windows. At a web console: `test_doctor.py`.
 """
 
 import uuid
@@ -19,7 +19,6 @@ from amqsidecar.journals.folder import LocalFolder
 from amqsidecar.model.outcome import Observation
 from support.brokers.purge import purge
 from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
-from support.brokers.web_console import ConsoleBroker
 from support.histories.journal_rows import rows_in, wait_written
 from support.jms.peer import JmsPeer
 from support.sidecar.observed import is_counted, observations
@@ -125,15 +124,8 @@ def sites(
         counting = stack.enter_context(
             ClassicBroker(CLASSIC_6, plugins="<statisticsBrokerPlugin/>")
         )
-        console = stack.enter_context(ConsoleBroker())
-        secret = tmp_path_factory.mktemp("secret") / "password"
-        secret.write_text("admin\n")
-        jolokia = (
-            f"broker.jolokia_url={console.jolokia_url}",
-            f"broker.jolokia_password_file={secret}",
-        )
         sites = {}
-        brokers = {"artemis": artemis, "counting": counting, "console": console, "stock": stock}
+        brokers = {"artemis": artemis, "counting": counting, "stock": stock}
         for name, broker in brokers.items():
             is_artemis = broker is artemis
             folder = tmp_path_factory.mktemp(name)
@@ -144,7 +136,6 @@ def sites(
                 policy=POLICIES / ("artemis.yaml" if is_artemis else "redelivery.yaml"),
                 sets=(
                     *OPTIONS,
-                    *(jolokia if broker is console else ()),
                     *(f"journal.path={journal}", "journal.segment_s=1"),
                 ),
             )
@@ -158,7 +149,7 @@ def sites(
         yield sites
 
 
-@pytest.fixture(params=["artemis", "counting", "console", "stock"])
+@pytest.fixture(params=["artemis", "counting", "stock"])
 def site(request: pytest.FixtureRequest, sites: dict[str, Site]) -> Site:
     return sites[request.param]
 

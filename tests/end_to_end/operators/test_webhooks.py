@@ -1,4 +1,4 @@
-"""Notices of deaths on a real broker: through kills, to a receiver that hangs, and by role."""
+"""Notices of deaths on a real broker: through kills, to a receiver that hangs."""
 
 import base64
 import hashlib
@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from amqsidecar.clock import SystemClock
-from amqsidecar.http.authentication.files import new_token, token_digest
 from amqsidecar.stores.sqlite.store import SqliteStore
 from amqsidecar.webhooks.outbox import PREFIX, read_outbox
 from support.brokers.real import ArtemisBroker
@@ -19,42 +18,29 @@ from support.links.amqp_artemis import AmqpArtemisHarness
 from support.sidecar.process import SidecarProcess
 from support.tier import at_length
 from support.waiting import eventually
-from support.web.client import web_client
 from support.web.receiver import Receiver
 
 pytestmark = pytest.mark.broker
 
 POLICY = Path(__file__).parents[1] / "policies" / "artemis.yaml"
 COUNT = at_length(10_000, otherwise=300)
-TEAMS = ("orders", "pay")
 
 
 class Site:
-    """A sidecar that reports what dies in the queues of two teams."""
+    """A sidecar that reports what dies in a queue."""
 
     def __init__(
-        self,
-        folder: Path,
-        unique: str,
-        broker: ArtemisBroker,
-        receiver: Receiver,
-        has_private: bool,
+        self, folder: Path, unique: str, broker: ArtemisBroker, receiver: Receiver
     ) -> None:
         self.receiver, self.peer = receiver, JmsPeer.of(broker, "qpid")
         self.schedule = folder / "schedule.db"
         self.prefix = f"e2e.gone.{unique}"
-        self.queues = {team: f"{self.prefix}.{team}" for team in TEAMS}
-        self.tokens = {name: new_token() for name in (*TEAMS, "operator")}
-        lines = [f"{name} {name} sha256:{token_digest(one)}\n" for name, one in self.tokens.items()]
-        (folder / "tokens").write_text("".join(lines))
-        roles = [f"{team}: {{rights: {{{queue}: [act]}}}}\n" for team, queue in self.queues.items()]
-        (folder / "roles.yaml").write_text("".join(roles))
+        self.queue = f"{self.prefix}.orders"
         (folder / "secret").write_text("whsec_" + base64.b64encode(b"k" * 24).decode())
         options = (
             f"url: {receiver.url}, ca_file: {receiver.pki.ca_file}, "
             f"secret_file: {folder / 'secret'}, allowed_networks: 127.0.0.0/8"
         )
-        refused = f", private: {{url: {receiver.url}}}" if has_private else ""
         self.sidecar = SidecarProcess(
             folder,
             broker.pair_url,
@@ -62,12 +48,10 @@ class Site:
             sets=[
                 f"intake.queues={self.prefix}.DLQ",
                 "intake.backlog=process",
-                f"http.tokens_file={folder / 'tokens'}",
-                f"http.roles_file={folder / 'roles.yaml'}",
                 "http.public_url=https://console.example",
                 "webhooks.gather_s=1",
                 "webhooks.update_s=3",
-                f"webhooks.subscriptions={{ops: {{{options}}}{refused}}}",
+                f"webhooks.subscriptions={{ops: {{{options}}}}}",
             ],
         )
         harness = AmqpArtemisHarness(broker, self.prefix)
@@ -83,34 +67,25 @@ class Site:
                 what="the first look",
             )
 
-    def counted(self, kind: str, team: str) -> int:
-        """Return the count of the latest notice about a team's queue."""
-        place = f"queue://{self.queues[team]}"
+    def counted(self, kind: str) -> int:
+        """Return the count of the latest notice about the queue."""
+        place = f"queue://{self.queue}"
         found = [one for one in self.receiver.events(kind) if one.get("subject") == place]
         return int(found[-1]["data"]["count"]) if found else 0
 
-    def ask(self, who: str, path: str, method: str = "GET") -> tuple[int, str]:
-        self.sidecar.get("/healthz")
-        with web_client(f"http://{self.sidecar._http}") as client:
-            headers = {"Authorization": f"Bearer {self.tokens[who]}", "Accept": "text/html"}
-            answer = client.request(method, path, headers=headers)
-            return answer.status_code, answer.text
-
 
 @pytest.fixture
-def site(
-    request: pytest.FixtureRequest, artemis: ArtemisBroker, tmp_path: Path, unique: str
-) -> Iterator[Site]:
+def site(artemis: ArtemisBroker, tmp_path: Path, unique: str) -> Iterator[Site]:
     with Receiver(tmp_path / "pki") as receiver:
-        yield Site(tmp_path, unique, artemis, receiver, has_private="console" in request.node.name)
+        yield Site(tmp_path, unique, artemis, receiver)
 
 
 def test_kills_and_a_hanging_receiver_lose_nothing_and_hold_nothing_up(site: Site) -> None:
     with site.sidecar.start():
         site.wait_for_outbox()
         site.sidecar.stop()
-    site.peer.produce(site.queues["orders"], "Text", count=COUNT)
-    with site.peer.start_flaky_consumer(site.queues["orders"], failures=-1, how="reject"):
+    site.peer.produce(site.queue, "Text", count=COUNT)
+    with site.peer.start_flaky_consumer(site.queue, failures=-1, how="reject"):
         site.sidecar.die_at("notice_kept:1")
         assert site.receiver.events() == []
         site.sidecar.die_at("notice_sent:1")
@@ -121,13 +96,13 @@ def test_kills_and_a_hanging_receiver_lose_nothing_and_hold_nothing_up(site: Sit
             eventually(lambda: site.sidecar.exhausted() == COUNT, within_s=180)
             assert site.receiver.hangs.is_set()
             site.receiver.hangs.clear()
-            eventually(lambda: site.counted("exhausted", "orders") == COUNT, within_s=180)
+            eventually(lambda: site.counted("exhausted") == COUNT, within_s=180)
             deaths = sum(one["total"] for one in site.sidecar.json_command("groups"))
-            eventually(lambda: site.counted("new_cause", "orders") == deaths, within_s=180)
+            eventually(lambda: site.counted("new_cause") == deaths, within_s=180)
             site.sidecar.stop()
     for kind in ("exhausted", "new_cause"):
         once = {one["id"]: one for one in site.receiver.events(kind)}
-        last = site.counted(kind, "orders")
+        last = site.counted(kind)
         assert sum(one["data"]["more"] for one in once.values()) == last
         assert [one["data"]["phase"] for one in once.values()].count("begun") == 1
         assert all("/groups/one?destination=" in one["data"]["link"] for one in once.values())
@@ -135,31 +110,3 @@ def test_kills_and_a_hanging_receiver_lose_nothing_and_hold_nothing_up(site: Sit
         head = f"{got.headers['webhook-id']}.{got.headers['webhook-timestamp']}."
         made = hmac.new(b"k" * 24, head.encode() + got.body, hashlib.sha256).digest()
         assert got.headers["webhook-signature"] == f"v1,{base64.b64encode(made).decode()}"
-
-
-def test_the_console_shows_and_tests_by_the_caller_s_rights(site: Site) -> None:
-    with site.sidecar.start():
-        site.wait_for_outbox()
-        assert "Nothing was sent yet" in site.ask("operator", "/webhooks")[1]
-        for queue in site.queues.values():
-            site.peer.produce(queue, "Text", count=2)
-            site.peer.fail(queue, "reject", messages=2, deliveries=1, quiet_ms=0)
-        for team in TEAMS:
-            eventually(lambda team=team: site.counted("new_cause", team) == 2)  # type: ignore[misc]
-        for who, seen in (("operator", TEAMS), ("orders", ("orders",)), ("pay", ("pay",))):
-            status, page = site.ask(who, "/webhooks")
-            assert status == 200
-            assert {team for team in TEAMS if site.queues[team] in page} == {*seen}, who
-            assert (str(site.receiver.url) in page, "localhost" in page) == (
-                False,
-                who == "operator",
-            )
-        assert "only addresses that are not allowed" in site.ask("operator", "/webhooks")[1]
-        assert site.ask("orders", "/webhooks/ops/test", "POST")[0] == 403
-        assert site.ask("operator", "/webhooks/none/test", "POST")[0] == 404
-        assert site.ask("operator", "/webhooks/ops/test", "POST")[0] == 303
-        [test] = eventually(lambda: site.receiver.events("test"))
-        assert test["data"]["title"] == "console:operator tests this subscription"
-        eventually(lambda: "console:operator tests" in site.ask("operator", "/webhooks")[1])
-        assert "console:operator" not in site.ask("orders", "/webhooks")[1]
-        assert "test-webhook" in site.sidecar.log()
