@@ -22,7 +22,7 @@ from support.brokers.memory import Killed, MemoryBroker, MemoryLink, StoredMessa
 from support.tier import at_length
 
 COUNT = 12
-SEEDS = at_length(10_000, otherwise=60)
+SEEDS = at_length(10_000, otherwise=25)
 FAULTS = (None, None, None, "lost_before", "lost_after", "killed_before", "killed_after")
 
 

@@ -38,7 +38,7 @@ KILLS_PER_CRASH_POINT = at_length(3, otherwise=1)
 RANDOM_KILLS = at_length(4, otherwise=1)
 BROKER_KILLS = at_length(3, otherwise=1)
 # Where it matters what a process does that wakes up and doesn't know that it was given up.
-FREEZES = ("stored", "sent", "committing", "committed")
+FREEZES = at_length(("stored", "sent", "committing", "committed"), otherwise=("sent", "committing"))
 # How often the messages of a batch fail, batch after batch; -1: always.
 FAILURES = (1, 2, 1, -1, 1, 2, 1)
 CLASSIC_POLICY = """\

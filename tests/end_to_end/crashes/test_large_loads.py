@@ -24,12 +24,12 @@ pytestmark = pytest.mark.broker
 
 LARGE_BYTES = 20_000_000
 LARGE_KILLS = at_length(crash_points.NAMES, otherwise=("sent", "committed"))
-ORIGINS = at_length(1_000, otherwise=200)
+ORIGINS = at_length(1_000, otherwise=100)
 BACKLOG = 16
 BACKLOG_BYTES = 5_000_000
 # Enough to start, and too little to load what is handed over before sizes are known.
 TOO_LITTLE_BYTES = 90 * 2**20
-OUT_OF_MEMORY_KILLS = at_length(4, otherwise=2)
+OUT_OF_MEMORY_KILLS = at_length(4, otherwise=1)
 OPTIONS = ("intake.backlog=process", "broker.idle_timeout_s=2")
 
 

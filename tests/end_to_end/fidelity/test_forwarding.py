@@ -6,7 +6,6 @@ properties, ours among them, into a new one.
 
 import json
 from collections.abc import Iterator, Mapping
-from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -81,6 +80,7 @@ class Attached(NamedTuple):
 
     broker: Broker
     sidecar: SidecarProcess
+    wire: str
 
     def peer(self, client: str) -> JmsPeer:
         return JmsPeer.of(self.broker, client)
@@ -114,7 +114,7 @@ def attached(
         policy=POLICIES / ("artemis.yaml" if is_artemis else "redelivery.yaml"),
         sets=["intake.backlog=process"],
     ) as sidecar:
-        yield Attached(broker, sidecar.start())
+        yield Attached(broker, sidecar.start(), request.param)
         assert sidecar.stop() == 0
 
 
@@ -151,19 +151,36 @@ def died_once(
     ],
     indirect=["attached"],
 )
-def test_what_an_application_sends_on_arrives(
+def test_what_an_application_sends_on_arrives_and_begins_a_life_of_its_own(
     attached: Attached, client: str, queue: str, target: str, copying: str, acknowledging: str
 ) -> None:
-    """The broker takes the copy of a redelivered message for a new message, and keeps it."""
+    """The broker takes the copy of a redelivered message for a new message, and keeps it.
+
+    Its first death counts as the first, and is no return of the message that was redelivered.
+    """
     copies, transacted = copying == "copied", acknowledging == "transacted"
     peer, to = attached.peer(client), place(queue, target)
     sent = died_once(peer, queue, queue)
-
     [onward] = peer.forward(queue, to, copies=copies, transacted=transacted)
-
     assert int(onward.value("amqsidecarRedeliveryCount")) == 1
-    [found] = peer.consume(to, count=1)
-    assert (found.test_id, found.body) == (sent.test_id, sent.body)
+
+    copy, redelivered = peer.fail(to, messages=1, deliveries=2)
+
+    first_life = str(onward.value("amqsidecarRedeliveryId"))
+    second_life = str(redelivered.value("amqsidecarRedeliveryId"))
+    assert copy.value("amqsidecarRedeliveryId") == first_life != second_life
+    assert int(redelivered.value("amqsidecarRedeliveryCount")) == 1
+    assert (
+        (copy.test_id, copy.body) == (sent.test_id, sent.body) == (copy.test_id, redelivered.body)
+    )
+    assert attached.history(first_life) == ["received", "scheduled", "resent"]
+    # Why wait: the consumer may have it before the store knows that it was sent.
+    eventually(
+        lambda: attached.history(second_life)[:3] == ["received", "scheduled", "resent"],
+        what="its own history begins",
+    )
+    [last] = peer.consume(to, count=1)
+    assert last.value("amqsidecarRedeliveryId") == second_life
     assert peer.consume(to, wait_ms=300) == []
 
 
@@ -178,48 +195,6 @@ def test_what_had_a_duplicate_id_of_its_producer_may_be_sent_on(
     [onward] = peer.forward(queue, queue, copies=True)
     assert onward.value("amqsidecarOriginalDuplicateId") == queue
     assert len(peer.consume(queue, count=1)) == 1
-
-
-@pytest.mark.parametrize(
-    ("attached", "client", "target", "copies"),
-    [
-        pytest.param(
-            *wire_and_client,
-            target,
-            copies,
-            marks=marks_of(
-                wire_and_client[0],
-                is_at_once=(target == "other") == (copies == bool(number % 2)),
-            ),
-            id=f"{'-'.join(wire_and_client)}-{target}-{'copied' if copies else 'as-is'}",
-        )
-        for number, wire_and_client in enumerate(CLIENTS)
-        for target in ("same", "other")
-        for copies in (False, True)
-    ],
-    indirect=["attached"],
-)
-def test_what_an_application_sent_on_begins_a_life_of_its_own(
-    attached: Attached, client: str, queue: str, target: str, copies: bool
-) -> None:
-    """Its first death counts as the first, and is no return of the message that was redelivered."""
-    peer, to = attached.peer(client), place(queue, target)
-    sent = died_once(peer, queue, queue)
-    [onward] = peer.forward(queue, to, copies=copies)
-
-    copy, redelivered = peer.fail(to, messages=1, deliveries=2)
-
-    first_life = str(onward.value("amqsidecarRedeliveryId"))
-    second_life = str(redelivered.value("amqsidecarRedeliveryId"))
-    assert copy.value("amqsidecarRedeliveryId") == first_life != second_life
-    assert int(redelivered.value("amqsidecarRedeliveryCount")) == 1
-    assert redelivered.body == sent.body
-    assert attached.history(first_life) == ["received", "scheduled", "resent"]
-    # Why wait: the consumer may have it before the store knows that it was sent.
-    eventually(
-        lambda: attached.history(second_life)[:3] == ["received", "scheduled", "resent"],
-        what="its own history begins",
-    )
 
 
 @on_wires("artemis over AMQP", "artemis over Core and AMQP")
@@ -256,37 +231,25 @@ def in_final_queue(peer: JmsPeer) -> set[object]:
 
 @on_wires(*WIRES)
 @pytest.mark.parametrize("target", ["same", "other"])
-def test_what_a_stomp_application_sends_on_arrives(
+def test_what_a_stomp_application_sends_on_arrives_and_begins_a_life_of_its_own(
     attached: Attached, queue: str, target: str
 ) -> None:
     """With all headers that it was shown, but those that say something about a frame."""
-    peer = reader(attached)
-    forward_over_stomp(attached, queue, target)
-    [found] = peer.consume(place(queue, target), count=1)
-    assert found.value("testId") == queue
-    assert peer.consume(place(queue, target), wait_ms=300) == []
-
-
-@pytest.mark.parametrize(
-    ("attached", "target"),
-    [
-        pytest.param(wire, target, marks=marks_of(wire))
-        for wire, target in product(WIRES, ("other", "same"))
-        # Why not: there the copy of a STOMP client has nothing in which it differs.
-        if (wire, target) != ("artemis over STOMP", "same")
-    ],
-    indirect=["attached"],
-)
-def test_what_a_stomp_application_sent_on_begins_a_life_of_its_own(
-    attached: Attached, queue: str, target: str
-) -> None:
-    """Its first death is no return of the message that was redelivered."""
+    peer, to = reader(attached), place(queue, target)
     first_life = forward_over_stomp(attached, queue, target)
-    copy, redelivered = reader(attached).fail(place(queue, target), messages=1, deliveries=2)
-    assert copy.value("amqsidecarRedeliveryId") == first_life
-    assert redelivered.value("amqsidecarRedeliveryId") != first_life
-    assert int(redelivered.value("amqsidecarRedeliveryCount")) == 1
-    assert attached.history(first_life) == ["received", "scheduled", "resent"]
+    if (attached.wire, target) == ("artemis over STOMP", "same"):
+        # Why no death: there the copy of a STOMP client has nothing in which it differs.
+        [found] = peer.consume(to, count=1)
+        assert found.value("testId") == queue
+    else:
+        copy, redelivered = peer.fail(to, messages=1, deliveries=2)
+        assert copy.value("testId") == queue
+        assert copy.value("amqsidecarRedeliveryId") == first_life
+        assert redelivered.value("amqsidecarRedeliveryId") != first_life
+        assert int(redelivered.value("amqsidecarRedeliveryCount")) == 1
+        assert attached.history(first_life) == ["received", "scheduled", "resent"]
+        assert len(peer.consume(to, count=1)) == 1
+    assert peer.consume(to, wait_ms=300) == []
 
 
 def reader(attached: Attached) -> JmsPeer:

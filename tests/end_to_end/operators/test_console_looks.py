@@ -15,6 +15,7 @@ from amqsidecar.model.operation import Action, Selection
 from amqsidecar.model.outcome import Observation
 from amqsidecar.model.schedule import RowState
 from amqsidecar.operations.operate import Wish, begin
+from support.tier import at_length
 from support.web.chromium import barriers, opened_page, running_chromium
 from support.web.console import running_console
 from support.web.console_store import dead, keep, open_store
@@ -25,7 +26,9 @@ pytestmark = pytest.mark.browser
 
 Scheme = Literal["light", "dark"]
 
-WIDTHS: Final = (375, 390, 768, 900, 1024, 1100, 1280, 1440, 1920)
+WIDTHS: Final = at_length(
+    (375, 390, 768, 900, 1024, 1100, 1280, 1440, 1920), otherwise=(375, 900, 1100, 1920)
+)
 PHONE: Final = {"width": 375, "height": 812}
 LONG: Final = f"queue://{'settlement.reconciliation.' * 4}retry_of_partner_bank"
 

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.broker
 
 ALL, OURS = at_length((5_000, 300), otherwise=(200, 100))
 NOT_NAMED = 300
-KILLED = 400
+KILLED = at_length(400, otherwise=200)
 CLASSIC_POLICY = """\
 plugins:
   - redelivery:
