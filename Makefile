@@ -174,13 +174,9 @@ bench: brokers ## ratios against Java movers and the in-broker plugin, as a tabl
 bench-scale: brokers ## ten million waiting messages in one file: ROWS=10000000 (20 GB of disk)
 	PYTHONPATH=tests $(BIN)/python -m bench.ten_million.measure --rows $${ROWS:-10000000}
 
-.PHONY: bench-pipeline
-bench-pipeline: setup ## the Spark jobs beside a plain scan, over generated journals: EVENTS=10000000; WARM=1 in one session
-	PYTHONPATH=tests $(BIN)/python tests/bench/bench_pipeline.py --events $${EVENTS:-10000000} $(if $(WARM),--warm)
-
 .PHONY: bench-whatif
-bench-whatif: setup ## whether the intervals of whatif hold, over hidden processes: SEEDS=10, SEED=0, MESSAGES=4000; JOB=1 runs the command itself
-	PYTHONPATH=tests $(BIN)/python tests/bench/bench_whatif.py --seeds $${SEEDS:-10} --seed $${SEED:-0} --messages $${MESSAGES:-4000} --only known foreign held_back --workers 2 $(if $(JOB),--job)
+bench-whatif: setup ## whether the intervals of whatif hold, over hidden processes: SEEDS=10, SEED=0, MESSAGES=4000
+	PYTHONPATH=tests $(BIN)/python -m bench.bench_whatif --seeds $${SEEDS:-10} --seed $${SEED:-0} --messages $${MESSAGES:-4000} --only known foreign held_back --workers 2
 
 .PHONY: reference
 reference: setup ## print the reference documents out of the code again
