@@ -16,7 +16,6 @@ from support.jms.redelivered import (
     receipts,
     sidecar_properties,
 )
-from support.links.amqp_artemis import AmqpArtemisHarness
 from support.sidecar.process import SidecarProcess
 from support.waiting import eventually
 
@@ -178,34 +177,6 @@ def test_what_fails_too_often_goes_to_the_final_queue(peer: JmsPeer, unique: str
             assert found.value("JMS_AMQP_MA_x-opt-ORIG-ADDRESS") == queue
 
 
-def test_a_subscription_gets_its_own_message_back_alone(peer: JmsPeer, unique: str) -> None:
-    """Three deaths in one of two subscriptions: the other one gets no copy; then it succeeds."""
-    topic, failing, working = f"e2e.back.{unique}", f"{unique}-a", f"{unique}-b"
-    peer.durable_subscribe(topic, failing, "failing")
-    peer.durable_subscribe(topic, working, "working")
-    with peer.start_flaky_consumer(
-        f"topic://{topic}",
-        failures=3,
-        full=True,
-        client_id=failing,
-        subscription="failing",
-    ) as consumer:
-        [sent] = peer.produce(f"topic://{topic}", "Text", test_id=unique)
-        consumer.wait_for_successes(1)
-        deliveries = receipts(consumer)[sent.test_id]
-    worked = peer.consume_durable(topic, working, "working", count=1)
-    worked += peer.consume_durable(topic, working, "working")
-    peer.durable_unsubscribe(failing, "failing")
-    peer.durable_unsubscribe(working, "working")
-
-    assert [one.redelivery_count for one in deliveries] == [None, 1, 2, 3]
-    assert_not_early(deliveries, DELAYS_MS)
-    assert [one.test_id for one in worked] == [sent.test_id]
-    last = deliveries[-1].received
-    assert last.body == worked[0].body
-    assert last.headers["JMSDestination"].startswith(f"topic://{topic}")
-
-
 def test_a_message_waits_while_its_subscription_is_gone(
     peer: JmsPeer, sidecar: SidecarProcess, unique: str
 ) -> None:
@@ -235,18 +206,6 @@ def test_a_message_waits_while_its_subscription_is_gone(
     peer.durable_unsubscribe(client, "sub")
     assert [one.test_id for one in found] == [sent.test_id]
     eventually(lambda: f"{blocked_now} 0.0" in sidecar.get("/metrics")[1], what="it is open again")
-
-
-def test_auto_created_dead_letter_queues_are_found(peer: JmsPeer, unique: str) -> None:
-    """The broker makes a dead-letter queue per address while the sidecar runs."""
-    queue = f"e2e.auto.{unique}"
-    with peer.start_flaky_consumer(queue, failures=3) as consumer:
-        sent = peer.produce(queue, ["Text", "Map"], test_id=unique)
-        consumer.wait_for_successes(2)
-        seen = receipts(consumer)
-
-    for one in sent:
-        assert [each.redelivery_count for each in seen[one.test_id]] == [None, 1, 2, 3]
 
 
 def test_a_subscriptions_second_death_survives_auto_created_filters(
@@ -301,30 +260,6 @@ def test_what_dies_in_a_dead_letter_queue_never_circles(
     assert sidecar.json_command("give-up", str(row["id"]), "--yes")["changed"] == 1
     [dead] = peer.consume(FINAL, count=1, selector=selector)
     assert dead.test_id == f"{unique}-0"
-
-
-def test_a_core_stream_with_a_byte_array_stops_nothing(
-    artemis: ArtemisBroker, tmp_path: Path, unique: str
-) -> None:
-    """What the broker can't convert stays where it is, whole; the other dead letters come back."""
-    peer = JmsPeer.of(artemis, "core")
-    queue = f"e2e.back.{unique}"
-    harness = AmqpArtemisHarness(artemis, queue)
-    harness.kill_at_first_failure(queue)
-    harness.close()
-    peer.produce(queue, "Stream", test_id=f"{unique}-stream")
-    peer.fail(queue, messages=1, deliveries=1)
-    with SidecarProcess(
-        tmp_path,
-        artemis.amqp_url,
-        policy=POLICY,
-        sets=[f"intake.queues={queue}.DLQ", "intake.backlog=process"],
-    ) as sidecar:
-        sidecar.start()
-        for number in range(3):
-            with peer.start_flaky_consumer(queue, failures=1) as consumer:
-                peer.produce(queue, "Text", test_id=f"{unique}-{number}")
-                assert consumer.wait_for_successes(1) == [f"{unique}-{number}-0"]
 
 
 def test_rules_of_classic_without_a_strategy_end_beside_the_queue_that_was_read(

@@ -279,25 +279,6 @@ def test_a_durable_subscribers_dead_letter_is_parked(attached: Attached, unique:
     assert dead.value("amqsidecarRedeliveryId") == row["redelivery_id"]
 
 
-def test_one_consumer_of_a_virtual_topic_gets_its_own_message_back(
-    attached: Attached, unique: str
-) -> None:
-    """A virtual topic's subscriptions are queues: the others see nothing of one's failures."""
-    peer = attached.peer("openwire")
-    topic = f"VirtualTopic.e2e.{unique}"
-    failing, working = f"Consumer.failing.{topic}", f"Consumer.working.{topic}"
-    for queue in (failing, working):
-        assert peer.consume(queue, wait_ms=100) == []
-    with peer.start_flaky_consumer(failing, failures=2) as consumer:
-        [sent] = peer.produce(f"topic://{topic}", "Text", test_id=unique)
-        consumer.wait_for_successes(1)
-        deliveries = receipts(consumer)[sent.test_id]
-    worked = peer.consume(working, count=1) + peer.consume(working)
-
-    assert [one.redelivery_count for one in deliveries] == [None, 1, 2]
-    assert [one.test_id for one in worked] == [sent.test_id]
-
-
 def test_what_dies_in_a_dead_letter_queue_never_circles(attached: Attached, unique: str) -> None:
     """A message rejected in the final queue comes with a dead-letter queue as origin: parked."""
     peer = attached.peer("openwire")

@@ -103,8 +103,6 @@ def test_an_acceptor_without_amqp_is_served_over_core_and_reported(
 
 
 HELD = """
-  - match: "late.#"
-    redelivery_delay_ms: 600000
   - match: "soon.#"
     redelivery_delay_ms: 2500
 """
@@ -146,28 +144,3 @@ def test_the_broker_delivers_what_waits_when_it_is_due(
         )
         assert after.value("amqsidecarRedeliveryCount") == 1
     assert peer.browse("DLQ") == []
-
-
-def test_what_waits_is_listed_retried_and_cancelled(
-    broker: ArtemisBroker, held: SidecarProcess, unique: str
-) -> None:
-    peer, queue = JmsPeer.of(broker, "core"), f"late.{unique}"
-    here = ("--destination", f"queue://{queue}")
-    held.start()
-    peer.produce(queue, "Text", count=3)
-    peer.fail(queue, "rollback", messages=3)
-    eventually(lambda: held.metric("amqsidecar_scheduled_total") == 3, what="all wait")
-    rows = eventually(
-        lambda: len(found := held.rows(*here)) == 3 and found,
-        what="all are listed",
-    )
-    assert [(row["redelivery_count"], row["delay_ms"]) for row in rows] == [(1, 600_000)] * 3
-    assert held.json_command("retry", rows[0]["redelivery_id"])["changed"] == 1
-    [retried] = peer.consume(queue, 1)
-    assert retried.value("amqsidecarRedeliveryId") == rows[0]["redelivery_id"]
-    assert held.json_command("cancel", *here, "--yes")["changed"] == 2
-    cancelled = peer.consume("DLQ.exhausted", 2)
-    assert {one.value("amqsidecarRedeliveryId") for one in cancelled} == {
-        row["redelivery_id"] for row in rows[1:]
-    }
-    assert held.stop() == 0

@@ -113,27 +113,6 @@ def test_what_the_broker_keeps_is_kept(
     assert any(missing in one["what"] and one["mend"] for one in warnings)
 
 
-def test_an_observer_says_that_it_would_keep_it(broker: ArtemisBroker, tmp_path: Path) -> None:
-    policy = tmp_path / "policy.yaml"
-    policy.write_text('address_settings: [{match: "#", max_delivery_attempts: 1}]')
-    peer = JmsPeer.of(broker, "core")
-    before = len(peer.browse("DLQ"))
-    peer.produce("w.seen", "Text", count=2)
-    peer.fail("w.seen", messages=2)
-    eventually(lambda: len(peer.browse("DLQ")) == before + 2, what="both have died")
-    sets = ["intake.queues=[DLQ]", "observe.interval_s=1"]
-    options: dict[str, Any] = {"policy": policy, "sets": sets, "flags": ["--observe"]}
-    with SidecarProcess(tmp_path, broker.core_url, **options).running() as sidecar:
-        rows = eventually(
-            lambda: [one for one in sidecar.rows() if one["destination"] == "queue://w.seen"],
-            what="it says what it would do",
-        )
-    assert {one["rule"].partition(":")[0] for one in rows} == {
-        "manual; when found, the rules would redeliver it no more"
-    }
-    assert len(peer.browse("DLQ")) == before + 2
-
-
 CLASSIC_RULES = """
 <beans xmlns="http://www.springframework.org/schema/beans">
   <broker xmlns="http://activemq.apache.org/schema/core">
