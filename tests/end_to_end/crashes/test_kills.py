@@ -255,6 +255,8 @@ def test_the_sidecar_is_killed_at_every_crash_point_and_at_random(run: Run) -> N
     assert log.count('"verdict": "committed"') >= KILLS_PER_CRASH_POINT
 
 
+# Why in proof: `chaos/test_chaos_small.py` kills brokers for every change.
+@pytest.mark.proof
 def test_the_broker_is_killed_in_the_middle(run: Run) -> None:
     """It comes back with all that was committed and nothing else.
 

@@ -6,7 +6,6 @@ the messages are those of Core clients, over `amqp://` those of AMQP clients.
 
 from collections import Counter
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,6 @@ from support.jms.message import NOT_COMPARED, JmsMessage
 from support.jms.peer import JmsPeer
 from support.sidecar.policy import FOUR_ATTEMPTS, write_policy
 from support.sidecar.process import SidecarProcess
-from support.tier import at_length
 from support.waiting import eventually
 
 pytestmark = pytest.mark.broker
@@ -237,35 +235,3 @@ def test_a_killed_broker_with_non_persistent_messages_doubles_none(
     received += peer.consume(unique)
     found, all_sent = ids(received), ids(kept) + ids(fleeting)
     assert not found - all_sent
-
-
-def has_resent(sidecar: SidecarProcess, least: int) -> bool:
-    return sidecar.metric("amqsidecar_resent_total") >= least
-
-
-@pytest.mark.postgres
-def test_a_killed_broker_beside_postgresql_loses_and_doubles_nothing(
-    broker: ArtemisBroker,
-    url: str,
-    peer: JmsPeer,
-    policy: Path,
-    postgres_url: str,
-    unique: str,
-    tmp_path: Path,
-) -> None:
-    """The commit that the broker did not answer is settled by the token, from the database."""
-    sent = peer.produce(unique, "Text", count=4 * MESSAGES)
-    fail(peer, unique, len(sent))
-    sets = (*OPTIONS, f"store.url={postgres_url}", "store.lease_s=2")
-    with SidecarProcess(tmp_path, url, policy=policy, sets=sets) as sidecar:
-        sidecar.start()
-        for resent in (MESSAGES, *at_length((2 * MESSAGES,), otherwise=())):
-            eventually(
-                partial(has_resent, sidecar, resent),
-                what="messages go out",
-            )
-            broker.kill()
-            broker.start()
-        received = peer.consume(unique, count=len(sent), wait_ms=60_000)
-        received += peer.consume(unique)
-    assert ids(received) == ids(sent)

@@ -317,27 +317,6 @@ def test_all_are_restarted_one_by_one_and_one_leaves(run: Run) -> None:
     assert run.logged("taken_over") == []
 
 
-@pytest.mark.parametrize("broker", ["artemis"], indirect=True)
-def test_the_server_is_killed_and_stopped(run: Run, server: PostgresServer) -> None:
-    """The sidecars outlive it, and go on when it is back."""
-    run.start()
-    for end in (*at_length((server.kill,), otherwise=()), server.kill, server.stop):
-        run.produce()
-        run.produce()
-        end()
-        run.produce()
-        eventually(
-            lambda: all(one.get("/readyz")[0] != 200 for one in run.sidecars),
-            what="the sidecars find their store gone",
-        )
-        server.start()
-        for sidecar in run.sidecars:
-            sidecar.wait_ready()
-    run.produce()
-    run.settle()
-    run.check()
-
-
 @pytest.mark.proof  # A minute: so long may a statement take.
 @pytest.mark.parametrize("broker", ["artemis"], indirect=True)
 def test_a_server_that_hangs_is_reported(run: Run, server: PostgresServer) -> None:
