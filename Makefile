@@ -72,10 +72,10 @@ static: setup
 	@# Each keeps one processor busy.
 	$(BIN)/mypy & types=$$!; $(BIN)/lint-imports > /dev/null || $(BIN)/lint-imports; code=$$?; wait $$types && exit $$code
 
-.PHONY: compiled
-compiled: setup
-	@# Why: in a fresh clone each worker would compile all tests, 10 s of processor time.
+# Why: in a fresh environment each worker would compile all tests, 10 s of processor time; later what has changed.
+$(VENV)/.compiled: $(VENV)/.installed
 	$(PYTEST) --collect-only $(ALONE) $(SHARED) tests/soak > /dev/null || $(PYTEST) --collect-only $(ALONE) $(SHARED) tests/soak
+	@touch $@
 
 ALONE_TESTS := $(PYTEST) $(TIER) --dist worksteal $(ALONE)
 
@@ -94,7 +94,7 @@ shared: setup
 .PHONY: test
 test: setup ## what must pass for every change: the above, and each claim on a real broker; WORKERS=6
 	@# Why beside each other: each keeps one processor busy, or waits for the network.
-	$(MAKE) --jobs=2 compiled brokers static
+	$(MAKE) --jobs=2 $(VENV)/.compiled brokers static
 	@# Why beside each other: tests without brokers use the processors while the others wait.
 	$(MAKE) --jobs=2 shared alone
 	@# Why apart: memory is measured, while brokers take whole processors.

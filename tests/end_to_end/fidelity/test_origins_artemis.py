@@ -64,7 +64,11 @@ on_every_wire = pytest.mark.parametrize("origins", WIRES, indirect=True)
 
 @pytest.mark.parametrize("has_resources", [False, True], ids=("one-dlq", "auto-created-dlqs"))
 @pytest.mark.parametrize("died_in", ["a", "b"], ids=("own-name", "other-name"))
-@pytest.mark.parametrize("others", [(), ("b",), ("b", "c")], ids=("one", "two", "three"))
+@pytest.mark.parametrize(
+    "others",
+    [(), pytest.param(("b",), marks=pytest.mark.proof), ("b", "c")],
+    ids=("one", "two", "three"),
+)
 def test_a_message_comes_back_to_the_anycast_queue_it_died_in(
     origins: Origins, others: tuple[str, ...], died_in: str, *, has_resources: bool
 ) -> None:

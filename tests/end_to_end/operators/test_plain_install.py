@@ -1,20 +1,17 @@
-"""A plain install compiles nothing, has no AMQP, and serves Classic and Artemis."""
+"""A plain install compiles nothing and has no AMQP; on Classic: `field/test_readme.py`."""
 
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from support.brokers.real import ArtemisBroker, ClassicBroker
+from support.brokers.real import ArtemisBroker
 from support.jms.peer import JmsPeer
 from support.machine.processes import run_program
 from support.sidecar.plain_install import plain_install
 from support.sidecar.process import SidecarProcess
 from support.waiting import eventually
 
-RULES = (
-    "policy.rules={plugins: [{redelivery: {default_entry: {initial_redelivery_delay_ms: 100}}}]}"
-)
 ARTEMIS_RULES = (
     'policy.rules={address_settings: [{match: "#", dead_letter_address: DLQ, '
     "max_delivery_attempts: 100, redelivery_delay_ms: 100}]}"
@@ -34,36 +31,14 @@ def told(programs: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
     return run_program([str(programs / "amqsidecar"), *arguments], timeout=120)
 
 
-def test_it_explains_examines_and_redelivers_over_openwire(programs: Path, tmp_path: Path) -> None:
-    missing = subprocess.run(
-        [programs / "python3", "-c", "import proton"], capture_output=True, check=False
-    )
-    assert missing.returncode == 1, "the venv has python-qpid-proton"
-    explained = told(programs, "explain", "--set", RULES, "--destination", "queue://orders")
-    assert explained.returncode == 0, explained.stderr
-    assert '"delay_ms":100' in explained.stdout.replace(" ", "")
-    with (
-        ClassicBroker() as broker,
-        SidecarProcess(
-            tmp_path,
-            broker.openwire_url,
-            sets=[RULES],
-            program=(str(programs / "amqsidecar"),),
-        ) as sidecar,
-    ):
-        assert "fit: 0 problems" in sidecar.run_command("doctor")
-        sidecar.start()
-        peer = JmsPeer.of(broker, "openwire")
-        peer.fill("orders", 1)
-        with peer.start_flaky_consumer("orders", failures=1) as consumer:
-            assert consumer.wait_for_successes(1) == ["n0"]
-        assert sidecar.stop() == 0
-
-
 def test_artemis_is_served_but_for_what_amqp_clients_have_made(
     programs: Path, tmp_path: Path
 ) -> None:
     """A Core message comes back; the other one stays whole, and `doctor` and `run` report it."""
+    missing = subprocess.run(
+        [programs / "python3", "-c", "import proton"], capture_output=True, check=False
+    )
+    assert missing.returncode == 1, "the venv has python-qpid-proton"
     with (
         ArtemisBroker() as broker,
         SidecarProcess(
