@@ -129,16 +129,3 @@ def test_twelve_bugs_are_twelve_groups(tmp_path: Path, name: str, framework: str
             warned = log.count("Execution of JMS message listener failed")
             assert warned == DEATHS_OF_EACH * len(PRODUCTS)
             assert log.count("at Bugs.warehouse(Bugs.java:") >= DEATHS_OF_EACH
-
-
-@pytest.mark.proof
-@pytest.mark.parametrize(("name", "framework"), [one.values for one in COMBINATIONS])
-def test_without_notes_the_field_that_divides_them_is_suggested(
-    tmp_path: Path, name: str, framework: str
-) -> None:
-    with dead_orders(tmp_path, name, framework, notes="") as sidecar:
-        [group] = sidecar.json_command("groups")
-        assert group["cause_group"] == NO_CAUSE
-        [found] = sidecar.json_command("groups", "--suggest")
-        best = found["fields"][0]
-        assert (best["field"], best["distinct"]) == ("property:product", len(PRODUCTS))

@@ -85,7 +85,7 @@ def agree(site: Site, expected: dict[str, int]) -> None:
     eventually(
         all_agree,
         within_s=PROVED_WITHIN_S,
-        every_s=1,
+        every_s=2,
         what=f"all screens show {expected}",
         last=lambda _: str(seen()),
     )
@@ -123,7 +123,7 @@ def all_show(read: Callable[[], Mapping[str, float]], number: int, what: str) ->
     eventually(
         lambda: set(read().values()) == {number},
         within_s=PROVED_WITHIN_S,
-        every_s=1,
+        every_s=2,
         what=f"{what}: all screens show {number}",
         last=lambda _: str(read()),
     )
@@ -152,7 +152,7 @@ def acts_agree(site: Site, expected: Mapping[str, int]) -> None:
     eventually(
         lambda: all(one == expected for one in shown().values()),
         within_s=PROVED_WITHIN_S,
-        every_s=1,
+        every_s=2,
         what=f"all screens show {expected}",
         last=lambda _: str(shown()),
     )
