@@ -1,7 +1,6 @@
-"""Operating a service: commands, probes, metrics, signals, refusals, and what is never said."""
+"""Operating a service: a backlog, signals, refusals, and what is never said."""
 
 import json
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,98 +102,6 @@ def types(sidecar: SidecarProcess, reference: object) -> list[str]:
     return [event["type"] for event in story["history"]]
 
 
-@whatever_the_broker
-def test_commands_act_on_what_waits(site: Site, tmp_path: Path, unique: str) -> None:
-    """`status`, `list`, `show`, `retry`, `cancel`, `hold`, `release` while the service runs."""
-    queue, peer = f"e2e.late.{unique}", site.peer
-    final = f"{site.dead_letter_queue}.exhausted"
-    with site.attach(tmp_path) as sidecar:
-        sidecar.start()
-        began_ms = time.time_ns() // 1_000_000
-        sent = site.die(queue, 5)
-        first, second, third, *_ = wait_for_rows(sidecar, queue, 5)
-
-        status = sidecar.json_command("status")
-        assert status["total"] == 5
-        assert status["waiting"] == [
-            {"destination": f"queue://{queue}", "state": "waiting", "count": 5}
-        ]
-        assert status["next_due_at_ms"] == first["due_at_ms"] >= began_ms + 3_600_000
-        assert (status["oldest_overdue_seconds"], status["backlog"]) == (0.0, {})
-        assert (first["state"], first["redelivery_count"], first["delay_ms"]) == (
-            "waiting",
-            1,
-            3_600_000,
-        )
-        assert f"{queue}" in sidecar.run_command("list")
-        assert "goes to" in sidecar.run_command("show", str(first["id"]))
-
-        # One is sent now instead of in an hour.
-        assert sidecar.json_command("retry", str(first["id"])) == {
-            "action": "retry",
-            "matched": 1,
-            "changed": 1,
-            "overtaken": 0,
-            "stopped": False,
-            "operation": 1,
-            "undoable": 0,
-        }
-        [back] = peer.consume(queue, count=1)
-        assert back.test_id == sent[0].test_id
-        assert back.value("amqsidecarRedeliveryCount") == 1
-        # Why waited for: the consumer may have it before the store knows that it was sent.
-        story = ["received", "scheduled", "retried", "resent"]
-        eventually(lambda: types(sidecar, first["redelivery_id"]) == story, what="its history")
-
-        # One is given up.
-        assert sidecar.json_command("cancel", second["redelivery_id"], "--yes")["changed"] == 1
-        # Why before it is consumed: the row is forgotten once the final queue is seen empty.
-        eventually(
-            lambda: types(sidecar, second["id"])[-2:] == ["cancelled", "dead_lettered"],
-            what="it is in the final queue",
-        )
-        [dead] = peer.consume(final, count=1)
-        assert dead.test_id == sent[1].test_id
-
-        # One is held: it stays, whatever happens to the others; released, it waits as before.
-        assert sidecar.json_command("hold", str(third["id"]))["changed"] == 1
-        assert [row["state"] for row in rows_of(sidecar, queue)] == ["held", "waiting", "waiting"]
-        assert sidecar.json_command("release", str(third["id"]))["changed"] == 1
-        assert rows_of(sidecar, queue)[0] == third
-        assert types(sidecar, third["id"])[-2:] == ["held", "released"]
-
-        # The rest by filter: not without a word.
-        sidecar.run_command("retry", "--destination", queue, expect=2)
-        assert len(rows_of(sidecar, queue)) == 3
-        # Why by state: the one that was given up is known until its final queue is seen empty.
-        waiting = ("--destination", queue, "--state", "waiting")
-        done = sidecar.json_command("retry", *waiting, "--yes")
-        assert (done["matched"], done["changed"]) == (3, 3)
-        rest = peer.consume(queue, count=3)
-        assert sorted(one.test_id for one in rest) == [one.test_id for one in sent[2:]]
-        eventually(lambda: sidecar.unsent() == 0, what="none waits any more")
-
-        label = f'{{destination="queue://{queue}"}}'
-        expected = {
-            f"dead_letters_received_total{label}": 5,
-            "scheduled_total": 5,
-            f"resent_total{label}": 4,
-            "exhausted_total": 0,
-            "discarded_total": 0,
-            "lateness_seconds_count": 4,
-            "link_up": 1,
-            "link_reconnects_total": 0,
-            "cycles_in_doubt_total": 0,
-        }
-
-        def counted() -> dict[str, float]:
-            return {name: sidecar.metric(f"amqsidecar_{name}") for name in expected}
-
-        eventually(
-            lambda: counted() == expected, what="all is counted", last=lambda _: str(counted())
-        )
-
-
 def test_a_backlog_is_held_until_it_is_released(site: Site, tmp_path: Path, unique: str) -> None:
     """What died before the first attach waits for a person; what dies later does not."""
     queue, peer = f"e2e.back.{unique}", site.peer
@@ -220,28 +127,6 @@ def test_a_backlog_is_held_until_it_is_released(site: Site, tmp_path: Path, uniq
         back = peer.consume(queue, count=3)
         assert released["changed"] == 3
         assert sorted(one.test_id for one in back) == [one.test_id for one in old]
-
-
-def test_a_broker_that_dies_and_comes_back(site: Site, tmp_path: Path, unique: str) -> None:
-    """/readyz says no while it is down; by itself the service goes on where it was."""
-    queue, peer = f"e2e.back.{unique}", site.peer
-    with site.attach(tmp_path) as sidecar:
-        sidecar.start()
-        sent = site.die(queue, 20)
-        wait_for_metric(sidecar, "amqsidecar_dead_letters_received_total", 20)
-        site.broker.kill()
-        eventually(lambda: sidecar.get("/readyz")[0] == 503, what="/readyz says no")
-        assert '"up":false' in sidecar.get("/readyz")[1]
-        assert sidecar.get("/healthz")[0] == 200
-        assert sidecar.metric("amqsidecar_link_up") == 0
-        site.broker.restart()
-        sidecar.wait_ready()
-        back = peer.consume(queue, count=20)
-
-        assert sorted(one.test_id for one in back) == sorted(one.test_id for one in sent)
-        assert peer.consume(queue, wait_ms=300) == []
-        assert sidecar.metric("amqsidecar_link_reconnects_total") == 1
-        assert sidecar.metric("amqsidecar_link_up") == 1
 
 
 def wait_for_metric(sidecar: SidecarProcess, name: str, value: float) -> None:
@@ -286,19 +171,6 @@ def test_a_wrong_password_is_refused(site: Site, tmp_path: Path) -> None:
     assert "password" in said.lower() or "authentic" in said.lower()
 
 
-@whatever_the_broker
-def test_wrong_configuration_is_refused_with_every_problem(site: Site, tmp_path: Path) -> None:
-    """Each with its place; exit code 78."""
-    policy = tmp_path / "rules.yaml"
-    policy.write_text("plugins:\n  - redelivery:\n      default_entry:\n        retries: 3\n")
-    said = site.attach(tmp_path, "cycle.max_wait_ms=soon", "intake.nose=red").run_refused(expect=78)
-    assert "cycle.max_wait_ms" in said
-    assert "intake.nose" in said
-    said = site.attach(tmp_path, policy=policy).run_refused(expect=78)
-    assert "rules.yaml:4" in said
-    assert "retries" in said
-
-
 def test_nothing_reveals_passwords_or_bodies(site: Site, tmp_path: Path, unique: str) -> None:
     """Not the log at its most talkative, not the commands, not the probes."""
     queue = f"e2e.late.{unique}"
@@ -332,18 +204,6 @@ def password_option(path: Path) -> str:
 
 def assert_unsaid(texts: Sequence[str], secrets: Sequence[str]) -> None:
     assert [secret for secret in secrets for text in texts if secret in text] == []
-
-
-def test_the_history_holds_the_properties_that_were_chosen_and_no_others(
-    site: Site, tmp_path: Path, unique: str
-) -> None:
-    queue = f"e2e.late.{unique}"
-    with site.attach(tmp_path, "journal.properties=[tenant, amount, absent]") as sidecar:
-        sidecar.start()
-        site.die(queue, 1, properties={"tenant": "ACME", "amount": 12, "secret": PASSWORD})
-        [row] = wait_for_rows(sidecar, queue, 1)
-        received = sidecar.json_command("show", row["redelivery_id"])["history"][0]
-        assert received["properties"] == {"tenant": "ACME", "amount": "12"}
 
 
 def test_what_acts_without_a_policy_is_reported(site: Site, tmp_path: Path, unique: str) -> None:
