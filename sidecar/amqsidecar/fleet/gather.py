@@ -3,16 +3,21 @@
 import asyncio
 from collections import OrderedDict
 from collections.abc import Mapping
+from hashlib import sha256
 from typing import Any, Final, Generic, NamedTuple
 
 import msgspec
+from starlette.requests import Request
 
 from amqsidecar.clock import Clock
 from amqsidecar.fleet.sources import SIDECARS_MAX, FleetMember
 from amqsidecar.fleet.watch import Watch
-from amqsidecar.http.access import CSRF_HEADER
+from amqsidecar.http.access import CSRF_HEADER, Access
 from amqsidecar.http.answers import ProblemAnswer
 from amqsidecar.http.api.table import API_V1
+from amqsidecar.http.authentication.session import COOKIE
+from amqsidecar.http.authentication.settings import AccessSettings
+from amqsidecar.http.guard import caller_of
 from amqsidecar.http.store_queries import AnswerT
 from amqsidecar.web_client import Client, RawAnswer, Unreachable
 
@@ -35,6 +40,34 @@ class Person(NamedTuple):
 
     key: str
     headers: Mapping[str, str]
+
+
+def person_of(request: Request, access: Access, settings: AccessSettings) -> Person:
+    """Return the caller that the guard has passed, with the proof that they gave, nothing stronger.
+
+    A token is passed on as it is; the headers of a trusted proxy, to sidecars that trust this
+    console as their proxy; the cookie of a session, to sidecars with the same session key.
+    """
+    caller = caller_of(request)
+    headers = {}
+    match caller.way:
+        case "token":
+            headers["Authorization"] = request.headers["authorization"]
+        case "proxy":
+            names = (settings.proxy_user_header, settings.proxy_groups_header)
+            headers = {name: request.headers[name] for name in names if name in request.headers}
+        case "password" | "oidc":
+            cookie = request.cookies.get(f"__Host-{COOKIE}") or request.cookies.get(COOKIE, "")
+            # Why both: a sidecar that browsers reach by TLS knows it by the longer name.
+            headers["Cookie"] = f"{COOKIE}={cookie}; __Host-{COOKIE}={cookie}"
+            # Why: a page could lead a browser to the provider again; this is none.
+            headers["Sec-Fetch-Mode"] = "cors"
+    # A renewed cookie is of the same session.
+    proof = caller.session if "Cookie" in headers else sorted(headers.items())
+    who = repr((caller.way, caller.name, caller.role, proof))
+    if address := access.address_of(request):
+        headers["X-Forwarded-For"] = address
+    return Person(sha256(who.encode()).hexdigest(), headers)
 
 
 class Said(msgspec.Struct, Generic[AnswerT], frozen=True, kw_only=True):

@@ -209,7 +209,8 @@ class Journaling:
         size_bytes = write_segment(store, self._writer, segment, self._crash_point)
         if size_bytes is None:
             return
-        self._metrics.segment_written(size_bytes)
+        self._metrics.add("amqsidecar_journal_segments_total", 1)
+        self._metrics.add("amqsidecar_journal_written_bytes_total", size_bytes)
         log.debug(
             "segment_written",
             stream=segment.stream,

@@ -184,11 +184,6 @@ class Metrics:
         self.add("amqsidecar_takeovers_total", settled)
         self.set_value("amqsidecar_abandoned_instances", left)
 
-    def webhook_sent(self, subscription: str, *, is_delivered: bool) -> None:
-        """Count an attempt to send a notice."""
-        result = "delivered" if is_delivered else "failed"
-        self.add("amqsidecar_webhook_attempts_total", 1, subscription, result)
-
     def set_webhook(self, subscription: str, pending: int, dropped: int) -> None:
         """Set how many notices wait, and how many were dropped since the outbox began."""
         self.set_value("amqsidecar_webhook_pending", pending, subscription)
@@ -199,11 +194,6 @@ class Metrics:
         age_ms = 0 if lag.oldest_at_ms is None else max(0, now_ms - lag.oldest_at_ms)
         self.set_value("amqsidecar_journal_lag_seconds", age_ms / 1000)
         self.set_value("amqsidecar_journal_waiting_events", lag.events)
-
-    def segment_written(self, size_bytes: int) -> None:
-        """Count a segment of the journal."""
-        self.add("amqsidecar_journal_segments_total", 1)
-        self.add("amqsidecar_journal_written_bytes_total", size_bytes)
 
     def operations_changed(self, action: Action, changed: int, came_back: int) -> None:
         """Count messages that operations changed, and that came back."""

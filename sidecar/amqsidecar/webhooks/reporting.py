@@ -89,7 +89,8 @@ class Reporting:
             send(self._address, notice, self._clock.now_ms())
         except NotDelivered as error:
             problem, pause_ms = str(error), error.pause_ms
-        self._metrics.webhook_sent(self._name, is_delivered=not problem)
+        result = "failed" if problem else "delivered"
+        self._metrics.add("amqsidecar_webhook_attempts_total", 1, self._name, result)
         self._crash_point("notice_sent")
         now_ms = self._clock.now_ms()
         change = partial(

@@ -16,8 +16,7 @@ from amqsidecar.config.tls_context import trusted_by
 from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.fleet import api, pages
 from amqsidecar.fleet.desk import Desk
-from amqsidecar.fleet.gather import Gatherer
-from amqsidecar.fleet.person import person_of
+from amqsidecar.fleet.gather import Gatherer, person_of
 from amqsidecar.fleet.sources import ACCOUNT, FleetSources, PodSource
 from amqsidecar.fleet.watch import PROBE_S, Watch
 from amqsidecar.http.app import make_app
