@@ -19,6 +19,7 @@ from amqsidecar.model.foreign_token import ForeignToken
 from amqsidecar.model.operation import Action, Operation, OperationState, Selection
 from amqsidecar.model.schedule import RowFilter, RowState, Tally
 from amqsidecar.operations.markers import set_marker
+from amqsidecar.runtime.worker import KeptSchedule
 from amqsidecar.telemetry.health import LinkPart, Readiness
 from amqsidecar.telemetry.metrics import Metrics
 from amqsidecar.web_client import Client, permits
@@ -86,7 +87,7 @@ class Site:
                 lambda destination: "payers" if destination == "queue://pay" else "",
                 lambda: self.readiness,
             ),
-            open_schedule=self.open_store,
+            schedule=KeptSchedule(self.open_store),
             clock=self.clock,
             runner=runner,
             metrics=self.metrics,

@@ -17,7 +17,7 @@ from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.schedule import Recall, RowView
 from amqsidecar.runtime.recalling import end_discard
 from amqsidecar.runtime.worker import KeptSchedule, Worker
-from amqsidecar.schedule import OpenSchedule, Schedule
+from amqsidecar.schedule import Schedule
 from amqsidecar.telemetry.metrics import Metrics
 
 LOOK_EVERY_S: Final = 1.0
@@ -103,7 +103,7 @@ class Journaling:
     def __init__(
         self,
         *,
-        open_schedule: OpenSchedule,
+        schedule: KeptSchedule,
         writer: SegmentWriter,
         clock: Clock,
         metrics: Metrics,
@@ -116,7 +116,7 @@ class Journaling:
         """Prepare.
 
         Args:
-            open_schedule: opens the schedule.
+            schedule: of this worker alone.
             writer: of the segments.
             clock: gives the age of events.
             metrics: shows unwritten events, and counts.
@@ -128,7 +128,7 @@ class Journaling:
         """
         self.worker = Worker("journal", self._step, first_pause_s=LOOK_EVERY_S, release=self.close)
         self._stop = self.worker.stop
-        self._kept = KeptSchedule(open_schedule)
+        self._kept = schedule
         self._writer = writer
         self._clock = clock
         self._metrics = metrics

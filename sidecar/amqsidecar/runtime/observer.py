@@ -13,7 +13,6 @@ from amqsidecar.runtime.intake_keeper import NONE_KNOWN
 from amqsidecar.runtime.service import LinkLoop
 from amqsidecar.runtime.service_clock import ServiceClock
 from amqsidecar.runtime.worker import KeptSchedule
-from amqsidecar.schedule import OpenSchedule
 from amqsidecar.telemetry.health import Health
 
 INSTANCE: Final = "observer"
@@ -33,7 +32,7 @@ class Observer:
         self,
         *,
         make_link: Callable[[str], Link],
-        open_schedule: OpenSchedule,
+        schedule: KeptSchedule,
         index: InPlaceIndex,
         clock: Clock,
         attempts: Attempts,
@@ -43,14 +42,14 @@ class Observer:
 
         Args:
             make_link: returns a link for an instance.
-            open_schedule: opens the schedule, which gets the rows.
+            schedule: of this worker alone; gets the rows.
             index: finds them.
             clock: the time.
             attempts: to connect.
             health: receives the state.
         """
         self._make_link = make_link
-        self._kept = KeptSchedule(open_schedule)
+        self._kept = schedule
         self._index = index
         self._clock = clock
         self._health = health

@@ -19,7 +19,7 @@ from amqsidecar.operations.markers import end_waits
 from amqsidecar.operations.operate import carry_out, leave, pause
 from amqsidecar.operations.retention import announced
 from amqsidecar.runtime.worker import KeptSchedule, Worker
-from amqsidecar.schedule import OpenSchedule, Schedule
+from amqsidecar.schedule import Schedule
 from amqsidecar.telemetry.metrics import Metrics
 
 LOOK_EVERY_S: Final = 1.0
@@ -42,7 +42,7 @@ class Operating:
     def __init__(
         self,
         *,
-        open_schedule: OpenSchedule,
+        schedule: KeptSchedule,
         clock: Clock,
         suffix: str,
         runner: str,
@@ -53,7 +53,7 @@ class Operating:
         """Prepare.
 
         Args:
-            open_schedule: opens the schedule.
+            schedule: of this worker alone.
             clock: the time.
             suffix: of final dead-letter queues.
             runner: a name that no other process has.
@@ -63,7 +63,7 @@ class Operating:
         """
         self.worker = Worker("operations", self.look, release=self.close)
         self._stop = self.worker.stop
-        self._kept = KeptSchedule(open_schedule)
+        self._kept = schedule
         self._clock = clock
         self._suffix = suffix
         self._runner = runner

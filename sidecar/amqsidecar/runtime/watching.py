@@ -24,7 +24,7 @@ from amqsidecar.runtime.final_queues import FinalQueueWatch
 from amqsidecar.runtime.in_place import InPlaceIndex
 from amqsidecar.runtime.open_resends import OpenResends
 from amqsidecar.runtime.worker import KeptSchedule, Worker
-from amqsidecar.schedule import OpenSchedule, Schedule
+from amqsidecar.schedule import Schedule
 
 DESTINATIONS_MAX: Final = 100
 """Looked at at most; those of the latest re-sends first."""
@@ -88,7 +88,7 @@ class Watching:
     def __init__(
         self,
         *,
-        open_schedule: OpenSchedule,
+        schedule: KeptSchedule,
         brokers: Brokers,
         instance: str,
         clock: Clock,
@@ -103,7 +103,7 @@ class Watching:
         """Prepare.
 
         Args:
-            open_schedule: opens the schedule.
+            schedule: of this worker alone.
             brokers: where links are made to.
             instance: names our links, and has to differ from that of the main link.
             clock: where the time comes from.
@@ -123,7 +123,7 @@ class Watching:
             release=self._release,
             wake=self._wake,
         )
-        self._kept = KeptSchedule(open_schedule)
+        self._kept = schedule
         self._brokers = brokers
         self._instance = instance
         self._clock = clock

@@ -14,7 +14,7 @@ import structlog
 from amqsidecar.clock import Clock
 from amqsidecar.engine.crash_points import CrashPoint
 from amqsidecar.runtime.worker import KeptSchedule, Worker
-from amqsidecar.schedule import OpenSchedule, Schedule
+from amqsidecar.schedule import Schedule
 from amqsidecar.telemetry.metrics import Metrics
 from amqsidecar.webhooks.matters import LOOK_S, Matters
 from amqsidecar.webhooks.outbox import (
@@ -47,7 +47,7 @@ class Reporting:
         address: Address,
         matters: Matters,
         *,
-        open_schedule: OpenSchedule,
+        schedule: KeptSchedule,
         clock: Clock,
         runner: str,
         metrics: Metrics,
@@ -58,7 +58,7 @@ class Reporting:
         self._wanted = wanted
         self._address = address
         self._matters = matters
-        self._kept = KeptSchedule(open_schedule)
+        self._kept = schedule
         self.worker = Worker(f"webhook_{name}", self.look, release=self._kept.close)
         self._clock = clock
         self._runner = runner

@@ -41,6 +41,7 @@ from amqsidecar.runtime.stored import StoredMode, StoredSettings
 from amqsidecar.runtime.takeover import Takeover
 from amqsidecar.runtime.watching import Watching
 from amqsidecar.runtime.work import MakeJudge
+from amqsidecar.runtime.worker import KeptSchedule
 from amqsidecar.schedule import Schedule
 from amqsidecar.wiring.parts import ProcessParts, stopping
 from amqsidecar.wiring.rules import (
@@ -88,7 +89,7 @@ def _watching(parts: ProcessParts, mode: StoredMode, instance: str) -> AbstractC
     named = named_queues(config.intake.queues)
     in_place = _index(parts, mode.make_judge)
     return Watching(
-        open_schedule=parts.open_schedule,
+        schedule=KeptSchedule(parts.open_schedule),
         brokers=parts.links,
         # Why another: opening a link removes the remains of a crashed one of its instance.
         instance=f"{instance}-watch",
@@ -204,7 +205,7 @@ def _beside(
     config, clock = parts.config, parts.clock
     retention = load_retention(config)
     operating = Operating(
-        open_schedule=parts.open_schedule,
+        schedule=KeptSchedule(parts.open_schedule),
         clock=clock,
         suffix=config.redelivery.final_suffix,
         runner=f"service:{os.getpid()}:{secrets.token_hex(8)}",
@@ -256,7 +257,7 @@ def run_observing(config: Config) -> None:
         death_groups = DeathGroups(load_grouping(config), no_note)
         observer = Observer(
             make_link=parts.links.make,
-            open_schedule=parts.open_schedule,
+            schedule=KeptSchedule(parts.open_schedule),
             index=_index(
                 parts,
                 parts.rules.judges(parts.chance, Readers(death_group=death_groups.of_delivery)),
@@ -325,7 +326,7 @@ def _journaling(parts: ProcessParts, instance: str) -> AbstractContextManager[No
     from amqsidecar.journals.writer import JournalWriter  # noqa: PLC0415 - an extra, which is there
 
     return Journaling(
-        open_schedule=parts.open_schedule,
+        schedule=KeptSchedule(parts.open_schedule),
         writer=JournalWriter(
             folder, sidecar=options.name or instance, cause_text=options.cause_text
         ),

@@ -17,6 +17,7 @@ from amqsidecar.config.sections.webhooks import (
 from amqsidecar.config.tls_context import trusted_by
 from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.http.masking import Masking
+from amqsidecar.runtime.worker import KeptSchedule
 from amqsidecar.web_client import Client, permits
 from amqsidecar.webhooks.matters import Matters
 from amqsidecar.webhooks.outbox import WantedMatters
@@ -57,7 +58,7 @@ def reporting(parts: ProcessParts) -> Iterator[None]:
                 wanted[name],
                 address,
                 matters,
-                open_schedule=parts.open_schedule,
+                schedule=KeptSchedule(parts.open_schedule),
                 clock=parts.clock,
                 runner=runner,
                 metrics=parts.metrics,

@@ -51,6 +51,7 @@ from amqsidecar.operations.progress import (
 from amqsidecar.operations.select import resolve, selector
 from amqsidecar.operations.timeline import describe_all
 from amqsidecar.runtime.operating import COUNT_EVERY_S, Operating
+from amqsidecar.runtime.worker import KeptSchedule
 from amqsidecar.telemetry.metrics import Metrics
 from support.audit import audited
 from support.stores.opened import opened
@@ -151,7 +152,7 @@ class Stage:
 
     def operating(self) -> Operating:
         return Operating(
-            open_schedule=self.open_schedule,
+            schedule=KeptSchedule(self.open_schedule),
             clock=self.clock,
             suffix=SUFFIX,
             runner="service",

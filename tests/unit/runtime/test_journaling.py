@@ -21,6 +21,7 @@ from amqsidecar.model.event import AnyEvent
 from amqsidecar.model.operation import Action, Operation, Selection
 from amqsidecar.model.schedule import Recall, RowFilter, RowState, RowView
 from amqsidecar.runtime.journaling import FORGET_EVERY_S, Journaling
+from amqsidecar.runtime.worker import KeptSchedule
 from amqsidecar.telemetry.metrics import Metrics
 from amqsidecar.wiring.app import run_service
 from support.histories.journal_rows import rows_in
@@ -79,7 +80,7 @@ class Stage:
         self.files = Files()
         self.metrics = Metrics()
         self.journaling = Journaling(
-            open_schedule=self.open_schedule,
+            schedule=KeptSchedule(self.open_schedule),
             writer=self.files,
             clock=self.clock,
             metrics=self.metrics,

@@ -25,6 +25,7 @@ from amqsidecar.operations.operate import Wish, begin
 from amqsidecar.runtime import final_queues
 from amqsidecar.runtime.open_resends import OpenResends
 from amqsidecar.runtime.watching import PROOFS_AT_ONCE, Watching
+from amqsidecar.runtime.worker import KeptSchedule
 from amqsidecar.stores.sqlite.store import SqliteStore
 from support.brokers.memory import MemoryBroker, MemoryLink
 from support.stores.rows import take_rows, taken_row, took
@@ -129,7 +130,7 @@ def make_watching(
     **options: Any,
 ) -> Watching:
     return Watching(
-        open_schedule=lambda: store,
+        schedule=KeptSchedule(lambda: store),
         brokers=brokers,
         instance="it-watch",
         clock=clock,

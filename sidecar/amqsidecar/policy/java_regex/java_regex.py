@@ -5,6 +5,7 @@ a time limit. Refused is what Java refuses, and the rare construct whose meaning
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import regex
 
@@ -52,9 +53,9 @@ class JavaRegex:
     def __repr__(self) -> str:
         return f"JavaRegex({self.pattern!r})"
 
-    def __reduce__(self) -> tuple[Callable[..., "JavaRegex"], tuple[str, int]]:
+    def __reduce__(self) -> tuple[Callable[..., "JavaRegex"], tuple[str]]:
         """Return how a pickle makes it again: Spark ships rules to its tasks."""
-        return _compiled, (self.pattern, self.timeout_ms)
+        return partial(compile_java_regex, timeout_ms=self.timeout_ms), (self.pattern,)
 
     def matches(self, text: str) -> bool:
         """Return whether the whole text matches, as ``Pattern.matcher(text).matches()`` would.
@@ -122,7 +123,3 @@ def compile_java_regex(pattern: str, *, timeout_ms: int = 100) -> JavaRegex:
     tree = parse(pattern)
     referenced = java_regex_limits.check(pattern, tree)
     return JavaRegex(pattern, without_outer_anchors(tree), referenced, timeout_ms=timeout_ms)
-
-
-def _compiled(pattern: str, timeout_ms: int) -> JavaRegex:
-    return compile_java_regex(pattern, timeout_ms=timeout_ms)
