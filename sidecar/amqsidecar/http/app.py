@@ -18,8 +18,6 @@ from amqsidecar.http.guard import Guard, Show, fault
 from amqsidecar.http.store_queries import NoStore, StoreBusy, StoreQueries
 from amqsidecar.telemetry.health import HealthAnswer
 
-"""Makes the answer of a refusal."""
-
 
 def make_app(
     probes: Sequence[BaseRoute],

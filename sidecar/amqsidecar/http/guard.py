@@ -1,6 +1,6 @@
 """The guard: every request passes it before pages and API, and every answer after them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 from urllib.parse import parse_qs, quote
 
@@ -106,22 +106,27 @@ def fault() -> HttpRefused:
 
 
 class Guard:
-    """Passes authorized requests with bounded bodies, and makes every answer safe to show."""
+    """Passes authorized requests with bounded bodies, and makes every answer safe to show.
+
+    Attributes:
+        headers: of every answer.
+        answers: counts those that are in memory.
+    """
 
     def __init__(self, app: ASGIApp, access: Access, show: Show) -> None:
         self._app = app
         self._access = access
         self._show = show
-        self._headers = _HEADERS | _HSTS if access.is_tls_only else _HEADERS
+        self.headers = _HEADERS | _HSTS if access.is_tls_only else _HEADERS
         self._bodies = Budget(BODIES_BYTES_MAX)
-        self._answers = Budget(ANSWERS_BYTES_MAX)
+        self.answers = Budget(ANSWERS_BYTES_MAX)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] != "http":
             return
         request = Request(scope, receive)
-        answer = _Answer(request, send, self._answers, self._headers, self._is_caller_gone)
+        answer = _Answer(self, request, send)
         body = _Body(request, self._bodies)
         try:
             try:
@@ -146,7 +151,7 @@ class Guard:
         is_closed = self._access.has_roles or self._access.is_from_outside(request)
         return frozenset({"/metrics"} if is_closed else ())
 
-    def _is_caller_gone(self, request: Request) -> bool:
+    def is_caller_gone(self, request: Request) -> bool:
         """Whether the caller of a request has lost access or role since the guard passed it."""
         caller = request.scope.get("amqsidecar.caller")
         try:
@@ -309,20 +314,11 @@ class _CallerGone(OSError):
 class _Answer:
     """An answer on its way: safe to show, and counted until it is read."""
 
-    def __init__(
-        self,
-        request: Request,
-        send: Send,
-        budget: Budget,
-        headers: Mapping[str, str],
-        is_caller_gone: Callable[[Request], bool],
-    ) -> None:
+    def __init__(self, guard: Guard, request: Request, send: Send) -> None:
         self.status = 0
+        self._guard = guard
         self._request = request
         self._send = send
-        self._budget = budget
-        self._headers = headers
-        self._is_caller_gone = is_caller_gone
         self._counted = 0
         self._start: Message | None = None
 
@@ -336,11 +332,11 @@ class _Answer:
             self._start = message
             return
         body = message.get("body", b"")
-        if self._start is None and body and self._is_caller_gone(self._request):
+        if self._start is None and body and self._guard.is_caller_gone(self._request):
             raise _CallerGone
         if self._start is not None and len(body) > _PIECE_BYTES:
             try:
-                self._budget.take(len(body))
+                self._guard.answers.take(len(body))
             except HttpRefused as refused:
                 self._start = None
                 raise _NoRoom(refused) from None
@@ -356,7 +352,7 @@ class _Answer:
             start, self._start = self._start, None
             self.status = start["status"]
             headers = MutableHeaders(scope=start)
-            for name, value in self._headers.items():
+            for name, value in self._guard.headers.items():
                 headers.setdefault(name, value)
             if renewed := self._request.scope.get(RENEWED):
                 headers.setdefault("Set-Cookie", renewed)
@@ -370,5 +366,5 @@ class _Answer:
 
     def close(self) -> None:
         """Count it as read."""
-        self._budget.give(self._counted)
+        self._guard.answers.give(self._counted)
         self._counted = 0

@@ -220,7 +220,7 @@ async def test_unread_answers_share_a_budget(monkeypatch: pytest.MonkeyPatch) ->
     guarded.may_end.set()
     read = asyncio.Event()
     unread = asyncio.create_task(guarded.ask("GET", read=read))
-    while not guarded.guard._answers._used:
+    while not guarded.guard.answers._used:
         await asyncio.sleep(0)
     assert (await guarded.ask("GET"))[0] == 503
     read.set()
