@@ -9,7 +9,7 @@ from proton import Message
 
 from amqsidecar.http.access import Role
 from amqsidecar.http.authentication.settings import Bodies
-from amqsidecar.http.console.common import SHOWN_MAX, common_values, read_common
+from amqsidecar.http.console.differing import SHOWN_MAX, common_values, read_common
 from amqsidecar.http.masking import Masking
 from amqsidecar.model.event import OutcomeProved, Received
 from amqsidecar.stores.sqlite.store import SqliteStore

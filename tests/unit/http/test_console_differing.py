@@ -26,7 +26,7 @@ def differing(folder: Path, *messages: Message, wanted: str = "", **given: Any) 
     views = store.page_rows(RowFilter(), RowOrder.NEWEST, 10).rows
     role = given.pop("role", Role.OPERATOR)
     queries = make_queries(open_schedule=None, **given)
-    found = read_differing(queries, store.message, views, caller_as(role), wanted)
+    found = read_differing(queries, store, views, caller_as(role), wanted)
     store.close()
     return found
 

@@ -44,8 +44,8 @@ async def show_messages(visit: Visit) -> Response:
         differing = None
         places = {(row.destination, row.cause_group) for row in found.rows}
         if len(places) == 1 and found.rows[0].cause_group:
-            wanted, message_of = params.get("show", ""), at.store.message
-            differing = read_differing(queries, message_of, found.rows, visit.caller, wanted)
+            wanted = params.get("show", "")
+            differing = read_differing(queries, at.store, found.rows, visit.caller, wanted)
         masked = [queries.masking.struct(row) for row in found.rows]
         return msgspec.structs.replace(found, rows=masked), differing
 

@@ -19,9 +19,8 @@ from amqsidecar.http.console import (
     webhook_pages,
 )
 from amqsidecar.http.console.advice import known_of, next_steps, useless_actions
-from amqsidecar.http.console.common import read_common
 from amqsidecar.http.console.console import Console, PageMissing, Visit, VisitHandler
-from amqsidecar.http.console.differing import read_differing
+from amqsidecar.http.console.differing import read_common, read_differing
 from amqsidecar.http.console.plots import (
     plot_deaths,
     plot_group,
@@ -184,7 +183,7 @@ async def _show_group(
 
     def read(at: QueryContext) -> dict[str, Any]:
         members = at.store.page_rows(members_of, RowOrder.NEWEST, MEMBERS_SHOWN)
-        rows, message_of = members.rows, at.store.message
+        rows = members.rows
         group, notes = read_group(at.store, place, at.now_ms), read_notes(at.store, place)
         if group is None and not rows:
             raise PageMissing(
@@ -208,7 +207,7 @@ async def _show_group(
             "deaths": _plot_of_deaths(visit, at, place, zoom),
             "members": [queries.masking.struct(row) for row in rows],
             "has_more": members.next_after is not None,
-            "differing": read_differing(queries, message_of, rows, visit.caller, wanted),
+            "differing": read_differing(queries, at.store, rows, visit.caller, wanted),
             "common": read_common(queries, at.store, place, visit.caller),
             "query": group_query(place[0], queries.masking.group(place[1], place[0])),
         }
