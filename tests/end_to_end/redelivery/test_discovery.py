@@ -387,19 +387,6 @@ def test_classic_the_queue_of_a_durable_subscription_is_read(
     peer.durable_unsubscribe(unique, "sub")
 
 
-def test_classic_without_rules_only_the_default_queue_is_read_and_the_log_says_so(
-    on_classic: StartSidecar, openwire_harness: MakeHarness, unique: str
-) -> None:
-    harness = openwire_harness("ActiveMQ.DLQ")
-    sidecar = on_classic("intake.backlog=process", policy=False)
-    with sidecar.start():
-        eventually(lambda: told(sidecar, "intake"), what="it reads")
-        harness.put_dead_letters(f"point.{unique}", 1)
-        eventually(lambda: harness.depth("ActiveMQ.DLQ") == 0, what="it is taken")
-        [said] = told(sidecar, "intake_limited")
-    assert "policy.source" in said["meaning"]
-
-
 def test_classic_without_advisories_named_queues_are_read(
     on_classic: StartSidecar, openwire_harness: MakeHarness, unique: str, wire: str
 ) -> None:

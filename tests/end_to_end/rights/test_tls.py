@@ -18,7 +18,6 @@ from support.brokers.tls import EXPIRED, MUTUAL, PLAIN, TLS, TlsArtemis, TlsClas
 from support.jms.ledger import altered
 from support.jms.peer import JmsPeer
 from support.machine.certificates import PemFiles, Pki, encrypt_key
-from support.sidecar.policy import write_policy
 from support.sidecar.process import SidecarProcess
 from support.versions import CLASSIC_5, CLASSIC_6
 from support.waiting import PATIENCE_S, eventually
@@ -197,40 +196,6 @@ def test_amqps_needs_nothing_of_protons_own_tls(
 def test_a_certificate_without_a_user_is_refused(artemis_tls: TlsArtemis, pki: Pki) -> None:
     url = Way(artemis_tls, "amqp").url(MUTUAL, tls=True)
     assert "CN=somebody" in refusal(url, *trust(pki, pki.client("somebody")))
-
-
-def test_a_certificate_that_is_renewed_on_disk_needs_no_restart(
-    artemis_tls: TlsArtemis, pki: Pki, us: PemFiles, tmp_path: Path, unique: str
-) -> None:
-    """The broker knows only the new one when the sidecar has to connect again."""
-    first, second = us, pki.client("renewed-sidecar")
-    certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
-
-    def show(files: PemFiles) -> None:
-        shutil.copy(files.certificate, certificate)
-        shutil.copy(files.key, key)
-
-    show(first)
-    shown = PemFiles(certificate, key, "")
-    sidecar = SidecarProcess(
-        tmp_path,
-        Way(artemis_tls, "amqp").url(MUTUAL, tls=True),
-        policy=write_policy(tmp_path, ARTEMIS_POLICY),
-        sets=[*trust(pki, shown), "intake.backlog=process"],
-    )
-    try:
-        with sidecar.start():
-            artemis_tls.kill()
-            show(second)
-            artemis_tls.know(second)
-            artemis_tls.start()
-            sidecar.wait_ready()
-            peer = JmsPeer.of(artemis_tls, "core")
-            with peer.start_flaky_consumer(unique, failures=1, how="rollback") as consumer:
-                peer.produce(unique, "Text")
-                consumer.wait_for_successes(1)
-    finally:
-        artemis_tls.know(first)
 
 
 @pytest.mark.parametrize("wire", ["amqp", "openwire", "stomp"])
