@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
+from support.brokers.real import ArtemisBroker, Broker
 from support.jms.peer import JmsPeer
-from support.machine.applications import Application, noted, spring_orders
+from support.machine.applications import Application, noted
 from support.sidecar.process import SidecarProcess
 from support.waiting import eventually
 
@@ -184,28 +184,3 @@ def test_a_note_names_the_queue_of_a_subscription(
         assert group["destination"] == f"topic://{topic}::{queue}"
         assert group["cause_group"].startswith(f"{THROWN} [stack=")
         assert sidecar.stop() == 0
-
-
-def test_spring_logs_a_failure_as_without_notes(
-    classic_6: ClassicBroker, tmp_path: Path, unique: str
-) -> None:
-    """Spring's container logs no exception itself where an error handler is set."""
-    queue, notes = f"e2e.late.{unique}", f"amqsidecar.causes.{unique}"
-    peer = JmsPeer.of(classic_6, "openwire")
-    peer.fill(queue, 2, size=20, properties={"product": "cheese"})
-    url = f"{classic_6.jms_url('openwire')}?{AT_ONCE}"
-    log = tmp_path / "application.log"
-    for written in ("", notes):
-        command = spring_orders("openwire", url, queue, written)
-        command.append("--logging.level.org.springframework.jms=warn")
-        with Application(command, tmp_path):
-            eventually(lambda: len(peer.browse(queue)) == 0, what="both have died")
-            eventually(
-                lambda: log.read_text().count("Execution of JMS message listener failed") == 2,
-                what=f"Spring's warnings, with notes {written!r}",
-                last=lambda _: log.read_text(),
-            )
-            frames = [one for one in log.read_text().splitlines() if "\tat Bugs.stock(" in one]
-            assert len(frames) == 2
-        peer.fill(queue, 2, size=20, properties={"product": "cheese"})
-    assert len(peer.browse(notes)) == 2
