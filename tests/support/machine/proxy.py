@@ -46,8 +46,6 @@ class _Connection:
                 await asyncio.sleep(self._proxy.delay_s)
                 if direction in self.is_swallowed:
                     continue
-                if direction == TO_BROKER and self._proxy.is_cut_by(data):
-                    break
                 left = self.cut_after.get(direction)
                 if left is not None:
                     self.cut_after[direction] = left - len(data)
@@ -57,10 +55,9 @@ class _Connection:
                 if left is not None and self.cut_after[direction] <= 0:
                     self._proxy.resets += 1
                     self.reset()
-            else:
-                await self.flows.wait()
-                self.half_close(direction)
-                return
+            await self.flows.wait()
+            self.half_close(direction)
+            return
         self.reset()
 
     def half_close(self, direction: str) -> None:
@@ -88,7 +85,6 @@ class Proxy:
         self.delay_s = 0.0
         self.chunk_bytes = _CHUNK_BYTES
         self.resets = 0
-        self._cut_before = b""
         self._target_port = target_port
         self._connections: set[_Connection] = set()
         self._lets_new_ones_flow = True
@@ -102,18 +98,6 @@ class Proxy:
     def cut_in_frame(self, direction: str, after_bytes: int) -> None:
         """Reset every connection once this many more bytes have gone in a direction."""
         self._each(lambda one: one.cut_after.update({direction: after_bytes}))
-
-    def cut_before(self, word: bytes) -> None:
-        """Reset the next connection that sends the broker a block with these bytes, without it."""
-        self._cut_before = word
-
-    def is_cut_by(self, data: bytes) -> bool:
-        """Return whether a block for the broker ends its connection; counts once."""
-        if not self._cut_before or self._cut_before not in data:
-            return False
-        self._cut_before = b""
-        self.resets += 1
-        return True
 
     def half_close(self, direction: str) -> None:
         """Close one direction of every connection, and swallow what comes there later."""

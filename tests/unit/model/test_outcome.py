@@ -11,7 +11,6 @@ from amqsidecar.model.outcome import Account, Counters, Observation, Outcome, ou
 
 RESENT_MS = 100_000
 WINDOW_MS = 60_000
-LOOK_MS = 5_000
 END_MS = RESENT_MS + WINDOW_MS
 
 
