@@ -60,7 +60,6 @@ PROVED = [
     ("classic_6", "stomp", "openwire"),
     ("artemis", "pair", "core"),
     ("artemis", "amqp", "qpid"),
-    ("artemis", "stomp", "core"),
 ]
 
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from amqsidecar.brokers.artemis.left_behind import MADE_BY_OTHERS, why_left_by_core
 from amqsidecar.brokers.link_settings import LinkSettings
-from amqsidecar.model.left_behind import Loss
 from amqsidecar.model.send_terms import ResendEffect
 
 
@@ -15,15 +14,13 @@ class ArtemisLinkSettings(LinkSettings):
 
     Attributes:
         allowed_effects: what redeliveries may do besides going to their queue.
-        allowed_losses: over STOMP: what messages may lose that are taken nevertheless.
-        is_own_only: over AMQP: only what AMQP clients have made is read.
+        is_alone: over AMQP: no other wire reads what other clients have made, so it is reported.
         selector: over Core: of what may be read; what it leaves is reported. "" = everything.
         why_amqp_left: over Core: returns why messages of AMQP clients stay; raises LinkLost where
             another link would take them by now.
     """
 
     allowed_effects: Collection[ResendEffect] = ()
-    allowed_losses: frozenset[Loss] = frozenset()
-    is_own_only: bool = False
+    is_alone: bool = True
     selector: str = MADE_BY_OTHERS
     why_amqp_left: Callable[[], str] = why_left_by_core
