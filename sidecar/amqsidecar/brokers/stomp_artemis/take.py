@@ -1,105 +1,26 @@
 """A link to Artemis over STOMP that holds a token."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from typing import NamedTuple
 
 from typing_extensions import override
 
 from amqsidecar.broker import Delivery, Features, IntakeQueue, Resend
-from amqsidecar.brokers.artemis import queue_watch
 from amqsidecar.brokers.artemis.left_behind import StuckToken
 from amqsidecar.brokers.artemis.link_settings import ArtemisLinkSettings
 from amqsidecar.brokers.artemis.management import ChosenMessages, selected
 from amqsidecar.brokers.selectors import both, of_redelivery_ids
-from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection
 from amqsidecar.brokers.stomp_artemis.intake import StompArtemisIntake
 from amqsidecar.brokers.stomp_artemis.look import SLICE_S, StompArtemisLook
-from amqsidecar.brokers.stomp_artemis.management import connect
 from amqsidecar.brokers.stomp_artemis.selection import MADE_BY_OTHERS
 from amqsidecar.brokers.stomp_artemis.token import StompTokenWire
 from amqsidecar.brokers.stomp_artemis.transaction import Transactions
 from amqsidecar.brokers.token import Token
 from amqsidecar.brokers.token_queue import TokenQueue
 from amqsidecar.engine.crash_points import ACCEPTING
-from amqsidecar.errors import BrokerRefused, LinkLost
+from amqsidecar.errors import LinkLost
 from amqsidecar.model.destination import Destination, queue
 from amqsidecar.model.left_behind import LeftBehind
-
-
-class _Silent(NamedTuple):
-    """There is no subscription now."""
-
-
-class _Subscribed(NamedTuple):
-    """Notifications come over this connection."""
-
-    connection: StompConnection
-
-
-class _Refused(NamedTuple):
-    """The broker gives no subscription."""
-
-
-class StompNotifications:
-    """Hears which queues the broker makes and deletes; without permission nothing is heard.
-
-    It has a connection of its own, since the broker ends a connection when it refuses a frame.
-    """
-
-    def __init__(self, settings: ArtemisLinkSettings) -> None:
-        self._settings = settings
-        self._state: _Silent | _Subscribed | _Refused = _Silent()
-
-    def begin(self) -> None:
-        """Subscribe, unless that was done or refused; never raises."""
-        if not isinstance(self._state, _Silent):
-            return
-        try:
-            self._state = _Subscribed(self._subscribed())
-        except (FrameRefused, BrokerRefused, LinkLost) as cause:
-            self._state = _Refused()
-            queue_watch.log_unheard(cause)
-
-    def _subscribed(self) -> StompConnection:
-        connection = connect(self._settings)
-        try:
-            connection.call(
-                "SUBSCRIBE",
-                [
-                    (b"destination", queue_watch.NOTIFICATIONS.encode()),
-                    (b"subscription-type", b"MULTICAST"),
-                    (b"id", b"notifications"),
-                    (b"ack", b"auto"),
-                    (b"selector", queue_watch.BINDING_SELECTOR.encode()),
-                ],
-            )
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-    def take(self) -> Iterator[queue_watch.Binding]:
-        """Return name and address of each created or deleted queue, and whether it was created."""
-        if not isinstance(self._state, _Subscribed):
-            return
-        connection = self._state.connection
-        try:
-            connection.poll()
-        except LinkLost:
-            self.close()
-        while connection.messages:
-            frame = connection.next_message()
-            names = (b"_AMQ_RoutingName", b"_AMQ_Address", b"_AMQ_NotifType")
-            told = queue_watch.read_binding(*map(frame.text, names))
-            if told is not None:
-                yield told
-
-    def close(self) -> None:
-        """End the subscription."""
-        if isinstance(self._state, _Subscribed):
-            self._state.connection.close()
-            self._state = _Silent()
 
 
 class _Token(TokenQueue[bytes]):
@@ -143,7 +64,6 @@ class StompArtemisTake(StompArtemisLook):
         super().__init__(settings, token_queue)
         self._crash_point = settings.crash_point
         self._read: tuple[Destination, ...] = ()
-        self._notifications = StompNotifications(settings)
         self._chosen = ChosenMessages(self._management)
         self._stuck_token = StuckToken(self._management, queue(token_queue))
         self._intake = StompArtemisIntake(self._connection, settings, self._management)
@@ -174,7 +94,6 @@ class StompArtemisTake(StompArtemisLook):
                     self.token.renew(token._replace(accepted={}))
         self._token_wire.close()
         self._management.close()
-        self._notifications.close()
 
     @property
     def features(self) -> Features:
@@ -191,8 +110,6 @@ class StompArtemisTake(StompArtemisLook):
 
     def attach(self, queues: Sequence[IntakeQueue], prefetch: int) -> None:
         self._routes.set_intake(queues)
-        # Why first: a queue that is created meanwhile is reported.
-        self._notifications.begin()
         self._intake.attach([selected(one) for one in queues], prefetch)
         self._read = tuple(queue.destination for queue in queues)
 
@@ -246,8 +163,8 @@ class StompArtemisTake(StompArtemisLook):
         self._is_settled = intake.is_settled
 
     def queues_changed(self) -> bool:
-        self._routes.bindings_changed(self._notifications.take())
-        return self._routes.watch.has_changed()
+        """Return False: a new queue is found at the next look, for STOMP hears of none."""
+        return False
 
     def queues_read(self) -> tuple[Destination, ...]:
         return self._read
