@@ -176,7 +176,7 @@ def exhausted_findings(
 def unknown_origin_findings(
     intake: Sequence[IntakeQueue], names: DeadLetterNames, existing: Collection[str] | None
 ) -> Iterator[Finding]:
-    """Yield dead-letter queues whose messages do not show where they died, nor does the name.
+    """Yield wildcards, and queues of which neither message nor name shows where messages died.
 
     Args:
         intake: what is read over a wire that does not show origins.
@@ -185,12 +185,12 @@ def unknown_origin_findings(
     """
     for item in intake:
         name = item.destination.name
-        is_pattern = is_wildcard(item.destination, BrokerKind.CLASSIC)
-        if item.origin is not None or (not is_pattern and names.origin_of(item.destination)):
+        if is_wildcard(item.destination, BrokerKind.CLASSIC):
+            yield new_finding("wildcard_not_read", item.destination)
             continue
-        if is_pattern and names.explains_patterns:
+        if item.origin is not None or names.origin_of(item.destination):
             continue
-        is_absent = existing is not None and name not in existing and not is_pattern
+        is_absent = existing is not None and name not in existing
         where = "; it does not exist yet" if is_absent else ""
         yield new_finding("origin_unknown", item.destination, where=where, name=name)
 
