@@ -76,6 +76,12 @@ def classic_urls(broker: Broker) -> dict[str, str]:
     return urls | {"amqp": broker.amqp_url, "stomp": broker.stomp_url}
 
 
+def counting_urls(broker: Broker) -> dict[str, str]:
+    """Return the URLs over which counters are shown: without a console those of OpenWire alone."""
+    urls = classic_urls(broker)
+    return urls if isinstance(broker, ConsoleBroker) else {"openwire": urls["openwire"]}
+
+
 def counter_sets(broker: Broker, folder: Path) -> tuple[str, ...]:
     """Return the options that name the counters of a broker; none = it answers by itself."""
     if not isinstance(broker, ConsoleBroker):
@@ -95,7 +101,7 @@ def test_acknowledged_is_distinguished_from_purged(
         urls = {wire: str(getattr(broker, f"{wire}_url")) for wire in wires}
         port, address = broker.ports["PORT"], unique
     else:
-        urls = classic_urls(broker)
+        urls = counting_urls(broker)
         port, address = broker.ports["STOMP_PORT"], f"/queue/{unique}"
     peer = JmsPeer.of(broker, "openwire" if isinstance(broker, ClassicBroker) else "core")
     sets = counter_sets(broker, tmp_path)
@@ -144,7 +150,8 @@ def test_a_durable_subscription_that_is_away_is_a_subscriber(
     """The broker keeps messages for it; without its counters only connected consumers are known."""
     broker: Broker = request.getfixturevalue(product)
     peer, news = JmsPeer.of(broker, "openwire"), topic(unique)
-    urls, sets = classic_urls(broker), counter_sets(broker, tmp_path)
+    urls = classic_urls(broker) if product == "classic_6" else counting_urls(broker)
+    sets = counter_sets(broker, tmp_path)
 
     def problems() -> dict[str, str | None]:
         # Why new links: each remembers a subscriber for some seconds.
@@ -168,12 +175,18 @@ def test_what_is_no_single_queue_is_left_out(artemis: Broker, unique: str) -> No
             assert link.queue_counters([topic(unique), queue(unique)]) == {}
 
 
-def test_stock_classic_shows_only_the_length_of_a_browse(
-    classic_6: ClassicBroker, unique: str
+@pytest.mark.parametrize("product", ["classic_6", "counting"])
+def test_without_counters_only_the_length_of_a_browse_is_shown(
+    product: str, request: pytest.FixtureRequest, unique: str
 ) -> None:
+    """Of a stock Classic over each wire; over AMQP and STOMP the plugin changes nothing."""
+    classic_6: ClassicBroker = request.getfixturevalue(product)
     JmsPeer.of(classic_6, "openwire").produce(unique, ["Text"], count=2)
     with ExitStack() as stack:
-        openwire = looking(stack, {"openwire": classic_6.openwire_url, "amqp": classic_6.amqp_url})
-        become(lambda: counts(openwire, unique), openwire, (2, None, None))
+        urls = {"openwire": classic_6.openwire_url, "amqp": classic_6.amqp_url}
+        if product == "counting":
+            del urls["openwire"]
+        links = looking(stack, urls)
+        become(lambda: counts(links, unique), links, (2, None, None))
         stomp = looking(stack, {"stomp": classic_6.stomp_url})
         assert counts(stomp, unique) == {"stomp": (None, None, None)}

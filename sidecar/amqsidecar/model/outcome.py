@@ -25,7 +25,10 @@ NOT_COUNTED: Final = "this broker shows no acknowledged counter"
 """Why it is unknown whether a message was consumed."""
 
 COUNTING_PLUGIN: Final = "<statisticsBrokerPlugin/>"
-COUNTING_MENDS: Final = f"add {COUNTING_PLUGIN} to activemq.xml, or set broker.jolokia_url, to know"
+COUNTING_MENDS: Final = (
+    f"add {COUNTING_PLUGIN} to activemq.xml (for openwire:// only), or set broker.jolokia_url, to "
+    "know"
+)
 
 
 class Counters(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ from typing_extensions import override
 from amqsidecar.broker import BrokerDescription, BrokerKind, Delivery, Features, IntakeQueue
 from amqsidecar.brokers.amqp.browser import Browser
 from amqsidecar.brokers.amqp.connection import AmqpConnection
-from amqsidecar.brokers.amqp.links import Receiver, Sender, forget, is_answered
+from amqsidecar.brokers.amqp.links import Receiver
 from amqsidecar.brokers.amqp.trials import AmqpTrials
 from amqsidecar.brokers.amqp_classic.intake import MEANINGS, NOT_AMQP_MADE, NOT_CONVERTIBLE, OTHERS
 from amqsidecar.brokers.amqp_classic.probe import Transformer, find_transformer
@@ -29,13 +29,7 @@ from amqsidecar.brokers.classic.foreign_tokens import (
 from amqsidecar.brokers.classic.link_settings import ClassicLinkSettings
 from amqsidecar.brokers.classic.queues import COUNT_MAX, EMPTIED, is_wildcard, pattern_of
 from amqsidecar.brokers.classic.session import ClassicSession
-from amqsidecar.brokers.classic.statistics import (
-    ANSWER_S,
-    END_PROPERTY,
-    ClassicCounters,
-    StatisticsQuestions,
-    StatisticsReply,
-)
+from amqsidecar.brokers.classic.statistics import ClassicCounters, ask_nothing
 from amqsidecar.brokers.connection.refusal import RequestRefused
 from amqsidecar.brokers.selectors import of_redelivery_ids
 from amqsidecar.errors import BrokerRefused, UndecodableMessage
@@ -147,78 +141,6 @@ class AmqpClassicTrials:
         return Loss.BODY_TYPE.value if is_damaged else ""
 
 
-_CREDIT = 1_000
-
-
-class AmqpStatistics(StatisticsQuestions):
-    """Asks over one connection."""
-
-    def __init__(self, connection: AmqpConnection) -> None:
-        super().__init__(self._collect_until)
-        self._connection = connection
-        self._number = 0
-
-    @override
-    def _begin(self) -> None:
-        self._replies = Receiver(self._connection, "amqsidecar-statistics", None)
-        self._connection.run_until(lambda: self._replies.is_answered, ANSWER_S)
-        if not self._replies.is_open:
-            raise RequestRefused(self._replies.refusal or "no answer")
-        self._replies.flow(_CREDIT)
-
-    @override
-    def _put(self, questions: Sequence[Destination], *, has_end: bool) -> None:
-        # Why one for all: a sender with an address would make that queue.
-        self._number += 1
-        sender = Sender(self._connection, f"amqsidecar-statistics-{self._number}", None)
-        self._connection.run_until(
-            lambda: sender.credit >= len(questions) or sender.refusal is not None, ANSWER_S
-        )
-        reply_to = self._replies.address
-        sent = [
-            sender.send(_question(question, reply_to, has_end=has_end))
-            for question in questions[: sender.credit]
-        ]
-        self._connection.run_until(lambda: all(map(is_answered, sent)), ANSWER_S)
-        for delivery in sent:
-            forget(delivery)
-        sender.end(ANSWER_S)
-
-    def _collect_until(self, is_done: Callable[[], bool], timeout_s: float) -> bool:
-        def collect() -> bool:
-            for in_hand, reply in self._replies.take_arrived(_CREDIT):
-                self._replies.accept(in_hand)
-                self._replies.flow(1)
-                told = _read(reply)
-                if told is not None:
-                    self._answers.append(told)
-            return is_done()
-
-        return self._connection.run_until(collect, timeout_s)
-
-
-def _question(question: Destination, reply_to: str, *, has_end: bool) -> bytes:
-    nothing = amqp.NULL
-    to = amqp.string(str(question))
-    pairs = [amqp.string(END_PROPERTY), amqp.string("true")] if has_end else []
-    return (
-        amqp.make_list(amqp.PROPERTIES, [nothing, nothing, to, nothing, amqp.string(reply_to)])
-        + amqp.make_map(amqp.APPLICATION_PROPERTIES, pairs)
-        + b"\x00\x53\x77"
-        + amqp.string("")
-    )
-
-
-def _read(message: bytes) -> StatisticsReply | None:
-    """Return the map that a message holds; None = it holds none."""
-    try:
-        items = amqp.pairs(amqp.split(message)[amqp.VALUE])
-        values = [amqp.plain_value(item) for item in items]
-    except (UndecodableMessage, KeyError):
-        return None
-    return {str(name): value for name, value in zip(values[::2], values[1::2], strict=True)}
-
-
 # Bound: of all queues that a wildcard matches.
 _BROWSED_MAX = 2_000_000
 
@@ -280,8 +202,7 @@ class AmqpClassicLook(ClassicSession):
 
     @cached_property
     def _counters(self) -> ClassicCounters:
-        ask = self._settings.ask_counters or AmqpStatistics(self._connection).ask
-        return ClassicCounters(ask, self._shown)
+        return ClassicCounters(self._settings.ask_counters or ask_nothing, self._shown)
 
     def _shown(self, destination: Destination, at_most: int) -> int:
         return self._browser.count(str(destination), at_most)

@@ -56,7 +56,7 @@ class ClassicLinkSettings(LinkSettings):
 
     Attributes:
         keeps_non_persistent: see `classic_persistence`.
-        ask_counters: where counters of queues are read; None = over the connection.
+        ask_counters: where counters of queues are read; None = over the connection of OpenWire.
         virtual_topics: of the broker; they copy what is sent to a topic into queues.
         demands_subscribers: nothing is sent to a topic without a subscriber.
         rooms: which destinations held up a connection; outlives links, over OpenWire and STOMP.

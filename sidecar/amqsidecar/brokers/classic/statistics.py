@@ -56,6 +56,11 @@ def about(destination: Destination) -> Destination:
     return Destination(destination.kind, f"ActiveMQ.Statistics.Destination.{destination.name}")
 
 
+def ask_nothing(_questions: Sequence[Destination]) -> None:
+    """Return None: over AMQP and STOMP the plugin is not asked; `broker.jolokia_url` counts."""
+    return
+
+
 class StatisticsQuestions(ABC):
     """Questions and answers over one connection, with a temporary queue for the answers."""
 

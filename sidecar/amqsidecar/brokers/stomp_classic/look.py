@@ -5,7 +5,7 @@ Source: ActiveMQ Classic, StatisticsBroker.send; JmsFrameTranslator, whose advis
 
 import json
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from functools import cached_property
 from typing import Final
@@ -24,12 +24,7 @@ from amqsidecar.brokers.classic.link_settings import ClassicLinkSettings
 from amqsidecar.brokers.classic.queues import ADVISORY_PREFETCH, QUEUE_ADVISORIES, ClassicQueues
 from amqsidecar.brokers.classic.room import PATIENCE_S, of_a_trial
 from amqsidecar.brokers.classic.session import ListingSession
-from amqsidecar.brokers.classic.statistics import (
-    END_PROPERTY,
-    QUESTION_MS,
-    ClassicCounters,
-    StatisticsQuestions,
-)
+from amqsidecar.brokers.classic.statistics import ClassicCounters, ask_nothing
 from amqsidecar.brokers.connection.refusal import raised_as
 from amqsidecar.brokers.connection.silence import ask_nobody
 from amqsidecar.brokers.selectors import both, of_redelivery_ids
@@ -43,18 +38,14 @@ from amqsidecar.errors import BrokerError, BrokerRefused, LinkLost
 from amqsidecar.formats.stomp_classic_message import (
     RULES_DIGEST,
     StompResendEncoder,
-    destination_header,
     provenance,
     read_cycle,
     read_destination,
     shown,
 )
 from amqsidecar.formats.stomp_frame import ENCODING, Frame, first
-from amqsidecar.model.destination import Destination, DestinationKind
+from amqsidecar.model.destination import Destination
 
-_PREFETCH = 1_000
-_REPLIES = Destination(DestinationKind.TEMP_QUEUE, "statistics")
-_ADDRESS = b"/temp-queue/statistics"
 _TRANSACTION = b"trial"
 _KNOWN_TIMEOUT_S = 5.0
 _LISTED_WITHIN_S = 30.0
@@ -97,60 +88,6 @@ def read_destination_info(body: bytes) -> tuple[str, bool] | None:
         return str(destination["string"]), info["operationType"] == _REMOVED
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
-
-
-class StompStatistics(StatisticsQuestions):
-    """Asks over one connection."""
-
-    def __init__(self, consumers: StompSubscriptions) -> None:
-        super().__init__(consumers.run_until)
-        self._consumers = consumers
-
-    @override
-    def _begin(self) -> None:
-        options = ((b"transformation", b"jms-map-json"),)
-        self._consumers.add(
-            _REPLIES, _PREFETCH, self._take, acks=False, options=options, address=_ADDRESS
-        )
-
-    @override
-    def _put(self, questions: Sequence[Destination], *, has_end: bool) -> None:
-        expires_at_ms = self._consumers.clock.now_ms() + QUESTION_MS
-        for question in questions:
-            headers = [
-                destination_header(question),
-                (b"reply-to", _ADDRESS),
-                (b"expires", b"%d" % expires_at_ms),
-            ]
-            if has_end:
-                headers.append((END_PROPERTY.encode(), b"true"))
-            self._consumers.connection.send("SEND", headers)
-
-    def _take(self, frame: Frame) -> None:
-        told = read_map(frame.body)
-        if told is not None:
-            self._answers.append(told)
-
-
-def read_map(body: bytes) -> Mapping[str, object] | None:
-    """Return the map that the broker's JSON holds; None = it holds none.
-
-    An entry is `{"string": name, type: value}`, or `{"string": [name, value]}` for a text.
-    """
-    try:
-        held = json.loads(body)["map"]
-        entries = held["entry"] if held else []
-        found: dict[str, object] = {}
-        for entry in entries if isinstance(entries, list) else [entries]:
-            values = [one for value in entry.values() for one in _as_list(value)]
-            found[str(values[0])] = values[1]
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
-        return None
-    return found
-
-
-def _as_list(value: object) -> list[object]:
-    return value if isinstance(value, list) else [value]
 
 
 def _place(frame: Frame) -> Destination | None:
@@ -273,11 +210,9 @@ class StompClassicLook(ListingSession):
 
     @cached_property
     def _counters(self) -> ClassicCounters:
-        statistics = StompStatistics(self._consumers)
         # Why no browse: an application's body with a NUL in it would end the connection.
-        return ClassicCounters(
-            self._settings.ask_counters or statistics.ask, lambda _, at_most: at_most
-        )
+        ask = self._settings.ask_counters or ask_nothing
+        return ClassicCounters(ask, lambda _, at_most: at_most)
 
     def _trials(self, token_queue: Destination | None) -> StompClassicTrials:
         return StompClassicTrials(self._consumers, self._left, self._queues, token_queue)
