@@ -16,14 +16,11 @@ that a person removes while it is handed out, or after another one was handed ou
 acknowledgement, looks the same.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 from uuid import uuid4
 
-from amqsidecar.brokers.classic.consumers import RunUntil
 from amqsidecar.brokers.classic.queues import is_wildcard
-from amqsidecar.brokers.connection.refusal import RequestRefused
 from amqsidecar.model.destination import Destination, DestinationKind, topic
 from amqsidecar.model.outcome import Counters
 
@@ -59,53 +56,6 @@ def about(destination: Destination) -> Destination:
 def ask_nothing(_questions: Sequence[Destination]) -> None:
     """Return None: over AMQP and STOMP the plugin is not asked; `broker.jolokia_url` counts."""
     return
-
-
-class StatisticsQuestions(ABC):
-    """Questions and answers over one connection, with a temporary queue for the answers."""
-
-    def __init__(self, run_until: RunUntil) -> None:
-        self._run_until = run_until
-        self._is_begun = False
-        self._answers: list[StatisticsReply] = []
-
-    @abstractmethod
-    def _begin(self) -> None:
-        """Make the queue of the answers; each answer is put into `_answers`.
-
-        Raises:
-            RequestRefused: the user may not.
-        """
-
-    @abstractmethod
-    def _put(self, questions: Sequence[Destination], *, has_end: bool) -> None:
-        """Send questions to these destinations, each with the wish for an end or without."""
-
-    def ask(self, questions: Sequence[Destination]) -> list[StatisticsReply] | None:
-        """Ask about these destinations; None = no answer."""
-        try:
-            if not self._is_begun:
-                self._begin()
-                if not self._answered([BROKER_QUESTION]):
-                    return None
-        except RequestRefused:
-            return None
-        self._is_begun = True
-        return [told for told in self._answered(questions, has_end=True) if told]
-
-    def _answered(
-        self, questions: Sequence[Destination], *, has_end: bool = False
-    ) -> list[StatisticsReply]:
-        """Return the answers until each question had its last one, or the time is over."""
-        self._answers.clear()
-        self._put(questions, has_end=has_end)
-
-        def is_done() -> bool:
-            ends = [told for told in self._answers if not (has_end and told)]
-            return len(ends) >= len(questions)
-
-        self._run_until(is_done, ANSWER_S)
-        return list(self._answers)
 
 
 class _Seen(NamedTuple):

@@ -15,13 +15,15 @@ from amqsidecar.brokers.classic.queues import ADVISORY_PREFETCH, QUEUE_ADVISORIE
 from amqsidecar.brokers.classic.room import PATIENCE_S, of_a_trial
 from amqsidecar.brokers.classic.session import ListingSession
 from amqsidecar.brokers.classic.statistics import (
+    ANSWER_S,
+    BROKER_QUESTION,
     END_PROPERTY,
     FIELDS,
     QUESTION_MS,
     ClassicCounters,
-    StatisticsQuestions,
+    StatisticsReply,
 )
-from amqsidecar.brokers.connection.refusal import raised_as
+from amqsidecar.brokers.connection.refusal import RequestRefused, raised_as
 from amqsidecar.brokers.connection.silence import ask_nobody
 from amqsidecar.brokers.openwire.connection import OpenWireConnection
 from amqsidecar.brokers.openwire.consumers import OpenWireConsumer, OpenWireConsumers
@@ -117,20 +119,46 @@ class OpenWireQueueWatch(ClassicQueues):
             self.told(told[0].name, is_removed=told[1])
 
 
-class OpenWireStatistics(StatisticsQuestions):
-    """Asks over one connection.
+class OpenWireStatistics:
+    """Asks over one connection, with a temporary queue for the answers.
 
     Source: ActiveMQ Classic, StatisticsBroker.send.
     """
 
     def __init__(self, consumers: OpenWireConsumers, encoder: OpenWireResendEncoder) -> None:
-        super().__init__(consumers.run_until)
+        self._is_begun = False
+        self._answers: list[StatisticsReply] = []
         self._consumers = consumers
         self._encoder = encoder
         name = f"{consumers.connection.connection}:1"
         self._reply_to = Destination(DestinationKind.TEMP_QUEUE, name)
 
-    @override
+    def ask(self, questions: Sequence[Destination]) -> list[StatisticsReply] | None:
+        """Ask about these destinations; None = no answer."""
+        try:
+            if not self._is_begun:
+                self._begin()
+                if not self._answered([BROKER_QUESTION]):
+                    return None
+        except RequestRefused:
+            return None
+        self._is_begun = True
+        return [told for told in self._answered(questions, has_end=True) if told]
+
+    def _answered(
+        self, questions: Sequence[Destination], *, has_end: bool = False
+    ) -> list[StatisticsReply]:
+        """Return the answers until each question had its last one, or the time is over."""
+        self._answers.clear()
+        self._put(questions, has_end=has_end)
+
+        def is_done() -> bool:
+            ends = [told for told in self._answers if not (has_end and told)]
+            return len(ends) >= len(questions)
+
+        self._consumers.run_until(is_done, ANSWER_S)
+        return list(self._answers)
+
     def _begin(self) -> None:
         connection, name = self._consumers.connection, self._consumers.connection.connection
         producer = codec.producer_info(codec.producer_id(name, 1, 1))
@@ -141,7 +169,6 @@ class OpenWireStatistics(StatisticsQuestions):
         connection.call(codec.DESTINATION_INFO, made)
         self._consumers.add(self._reply_to, _PREFETCH, take=self._take)
 
-    @override
     def _put(self, questions: Sequence[Destination], *, has_end: bool) -> None:
         connection, now_ms = self._consumers.connection, self._consumers.clock.now_ms()
         entries = [string_entry(END_PROPERTY, "true")] if has_end else []
