@@ -38,7 +38,7 @@ from amqsidecar.model.failure import (
     GroupNote,
     GroupTally,
 )
-from amqsidecar.model.marker import Marker, ServiceMark
+from amqsidecar.model.marker import Marker
 from amqsidecar.model.operation import Member, Operation, OperationState, OutcomeKind
 from amqsidecar.model.outcome import Observation
 from amqsidecar.model.row_changes import RowChange
@@ -146,6 +146,10 @@ class _SeenSchedule:
         self._right = right
         self.keeps_exhausted_rows = store.keeps_exhausted_rows
         self.group_key = store.group_key
+        # The same for everybody.
+        self.service_marks = store.service_marks
+        self.latest_starts = store.latest_starts
+        self.tail = store.tail
 
     def __getattr__(self, name: str) -> NoReturn:
         raise HttpRefused(403, f"this needs a role that may view everything ({name})")
@@ -184,9 +188,6 @@ class _SeenSchedule:
             for one in self._store.instances()
         ]
 
-    def service_marks(self, limit: int) -> list[ServiceMark]:
-        return self._store.service_marks(limit)
-
     def add_marker(self, marker: Marker) -> None:
         if not self._rights.allows_all_of(Right.ACT, marker.destination):
             place = marker.destination or "all destinations"
@@ -204,12 +205,6 @@ class _SeenSchedule:
     def markers(self, since_ms: int, limit: int) -> list[Marker]:
         found = self._store.markers(since_ms, _ALL)
         return [one for one in found if self._rights.sees_some_of(one.destination)][:limit]
-
-    def latest_starts(self) -> list[ServiceMark]:
-        return self._store.latest_starts()
-
-    def tail(self) -> str:
-        return self._store.tail()
 
     def event_mark(self) -> int:
         salted = (randbits(_SALT) << _MARK) + self._store.event_mark() % (1 << _MARK)
