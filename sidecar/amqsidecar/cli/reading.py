@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import typer
 
@@ -20,8 +20,6 @@ from amqsidecar.operations.conditions import CONDITIONS, ConditionRefused, given
 from amqsidecar.operations.failures.find_group import with_group
 from amqsidecar.schedule import ScheduleView
 
-_OPTIONS: Final = {"config_file": ConfigFile, "sets": Sets}
-
 
 def configured(function: Callable[..., None]) -> Callable[..., None]:
     """Make a command of a function with a parameter `config`; `--config` and `--set` give it."""
@@ -30,14 +28,13 @@ def configured(function: Callable[..., None]) -> Callable[..., None]:
     def command(config_file: Any = None, sets: Any = None, **values: Any) -> None:
         function(config=read_config(config_file, sets), **values)
 
-    parameters = []
-    for parameter in inspect.signature(function).parameters.values():
-        named = _OPTIONS if parameter.name == "config" else {}
-        kind = inspect.Parameter.KEYWORD_ONLY
-        parameters += [
-            inspect.Parameter(name, kind, default=None, annotation=option)
-            for name, option in named.items()
-        ] or [parameter.replace(kind=kind)]
+    kind = inspect.Parameter.KEYWORD_ONLY
+    parameters = [one.replace(kind=kind) for one in inspect.signature(function).parameters.values()]
+    place = [one.name for one in parameters].index("config")
+    parameters[place : place + 1] = [
+        inspect.Parameter("config_file", kind, default=None, annotation=ConfigFile),
+        inspect.Parameter("sets", kind, default=None, annotation=Sets),
+    ]
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return command
 
