@@ -78,7 +78,7 @@ def pack_events(events: Sequence[AnyEvent]) -> tuple[int, bytes]:
     try:
         body = _encode_events(events)
     except UnicodeEncodeError:
-        body = _encode_events([_storable_event(event) for event in events])
+        body = _encode_events(_storable_parts(msgspec.to_builtins(events)))
     if not _DEFLATE_FROM_BYTES <= len(body) <= EVENTS_BYTES_MAX:
         return PLAIN, body
     return DEFLATED, zlib.compress(body, 1)
@@ -240,15 +240,6 @@ def structs_of(kind: type[_S], rows: Iterable[Sequence[Any]]) -> list[_S]:
     """Return rows of a query, whose columns are the fields of a struct in their order."""
     names = kind.__struct_fields__
     return [msgspec.convert(dict(zip(names, row, strict=True)), kind) for row in rows]
-
-
-def _storable_event(event: AnyEvent) -> AnyEvent:
-    texts = {
-        name: storable(value)
-        for name, value in msgspec.structs.asdict(event).items()
-        if isinstance(value, str)
-    }
-    return msgspec.structs.replace(event, **texts)
 
 
 def runs_of(ids: Iterable[int]) -> list[tuple[int, int]]:
