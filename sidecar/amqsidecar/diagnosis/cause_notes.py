@@ -1,15 +1,12 @@
 """Judges the queue of consumers' notes (`deploy/reference/cause-notes.md`)."""
 
 from collections.abc import Iterator, Mapping
-from functools import partial
 from typing import Any
 
 import msgspec
 
-from amqsidecar.diagnosis.finding import Check, Finding, new_finding
+from amqsidecar.diagnosis.finding import Finding, new_finding
 from amqsidecar.model.destination import Destination
-
-_finding = partial(Finding, Check.CAUSE_NOTES)
 
 
 class CauseNoteSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,9 +1,8 @@
 """Judges the dead-letter rules of a Classic broker, as far as its activemq.xml is given."""
 
 from collections.abc import Collection, Iterator
-from functools import partial
 
-from amqsidecar.diagnosis.finding import Check, Finding, new_finding
+from amqsidecar.diagnosis.finding import Finding, new_finding
 from amqsidecar.engine.judging.resend_copies import (
     composite_line,
     composite_problem,
@@ -21,9 +20,6 @@ from amqsidecar.policy.classic_rules import (
     VirtualTopic,
 )
 from amqsidecar.policy.destination_map import describe_pattern
-
-_finding = partial(Finding, Check.DEAD_LETTERS)
-_origin_finding = partial(Finding, Check.ORIGINS)
 
 
 def layout_findings(rules: ClassicRules | None) -> Iterator[Finding]:

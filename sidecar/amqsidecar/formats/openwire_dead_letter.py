@@ -325,10 +325,6 @@ def _provenance(
     )
 
 
-def _text(value: PropertyValue) -> str | None:
-    return value if isinstance(value, str) and value else None
-
-
 def _message_id(data: bytes) -> bytes | None:
     try:
         start = _skip_nested(data, 6)

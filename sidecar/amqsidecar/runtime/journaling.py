@@ -56,43 +56,6 @@ class SegmentWriter(Protocol):
         ...
 
 
-def write_all(store: Outbox, writer: SegmentWriter, segment_events: int) -> None:
-    """Write all that a store keeps for the journal, due or not.
-
-    Raises:
-        StoreError: the store can't be asked.
-        JournalError: a file can't be written.
-    """
-    while (segment := store.plan_segment(segment_events)) is not None:
-        write_segment(store, writer, segment)
-
-
-def write_segment(
-    store: Outbox, writer: SegmentWriter, segment: Segment, crash_point: CrashPoint = no_crash
-) -> int | None:
-    """Write a planned segment and note it; returns the bytes written.
-
-    Returns:
-        None = it was not written: its number is taken, and the store has begun a new stream.
-
-    Raises:
-        StoreError: the store can't be asked.
-        JournalError: the file can't be written.
-    """
-    crash_point("segment_planned")
-    try:
-        size_bytes = writer.write(segment, store.segment_events(segment))
-    except SegmentTaken as error:
-        # What is there was written by a later state of the store, and happened, too.
-        store.plan_anew(segment)
-        log.warning("stream_begun_anew", stream=segment.stream, reason=str(error))
-        return None
-    crash_point("segment_there")
-    store.segment_written(segment)
-    crash_point("segment_noted")
-    return size_bytes
-
-
 class Journaling:
     """Writes due segments repeatedly, in a thread with its own store.
 
@@ -206,9 +169,23 @@ class Journaling:
             )
 
     def _write(self, store: Outbox, segment: Segment) -> None:
-        size_bytes = write_segment(store, self._writer, segment, self._crash_point)
-        if size_bytes is None:
+        """Write a planned segment and note it; where its number is taken, begin a new stream.
+
+        Raises:
+            StoreError: the store can't be asked.
+            JournalError: the file can't be written.
+        """
+        self._crash_point("segment_planned")
+        try:
+            size_bytes = self._writer.write(segment, store.segment_events(segment))
+        except SegmentTaken as error:
+            # What is there was written by a later state of the store, and happened, too.
+            store.plan_anew(segment)
+            log.warning("stream_begun_anew", stream=segment.stream, reason=str(error))
             return
+        self._crash_point("segment_there")
+        store.segment_written(segment)
+        self._crash_point("segment_noted")
         self._metrics.add("amqsidecar_journal_segments_total", 1)
         self._metrics.add("amqsidecar_journal_written_bytes_total", size_bytes)
         log.debug(

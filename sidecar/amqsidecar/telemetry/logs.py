@@ -11,7 +11,7 @@ import sys
 from collections import Counter
 from collections.abc import MutableMapping, Sequence
 from threading import RLock
-from typing import Any, Final, Protocol, TextIO
+from typing import Any, Final, TextIO
 
 import structlog
 
@@ -39,18 +39,6 @@ PERIOD_S: Final = 1.0
 _LOGIN: Final = re.compile(r"(://)[^/\s@]*@")
 
 Fields = MutableMapping[str, Any]
-
-
-class Logger(Protocol):
-    """The part of a structlog logger that is used."""
-
-    def info(self, event: str, **fields: object) -> object:
-        """Write a line."""
-        ...
-
-    def warning(self, event: str, **fields: object) -> object:
-        """Write a warning."""
-        ...
 
 
 def configure_logs(level: str, line_format: str, stream: TextIO | None = None) -> None:

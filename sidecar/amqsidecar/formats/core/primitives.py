@@ -169,10 +169,6 @@ def _read_sized_bytes(reader: CoreReader) -> bytes:
     return reader.raw(reader.number(_INT))
 
 
-def _read_rest(reader: CoreReader) -> bytes:
-    return reader.raw(reader.left)
-
-
 BYTE = _number("byte", _BYTE)
 INT = _number("int", _INT)
 LONG = _number("long", _LONG)
@@ -180,7 +176,6 @@ BOOLEAN = FieldType("boolean", _boolean, _read_boolean)
 STRING = FieldType("String", _string, _read_string)
 SIMPLE_STRING = FieldType("SimpleString", simple_string, _read_simple_string)
 SIZED_BYTES = FieldType("int, bytes", _sized_bytes, _read_sized_bytes)
-REST = FieldType("bytes", bytes, _read_rest)
 NULLABLE_INT = _nullable(INT)
 NULLABLE_LONG = _nullable(LONG)
 NULLABLE_BOOLEAN = _nullable(BOOLEAN)
