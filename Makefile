@@ -167,7 +167,7 @@ soak: brokers ## watch the memory over a backlog of a million dead letters: MESS
 	PYTHONPATH=tests $(BIN)/python -m soak.soak --messages $${MESSAGES:-1000000}
 
 .PHONY: bench
-bench: brokers ## ratios against Java movers and the in-broker plugin, as a table; BENCH="--only moving" is some of it
+bench: brokers ## ratios against Java movers, as a table; BENCH="--only moving" is some of it
 	PYTHONPATH=tests $(BIN)/python tests/bench/peers.py $(BENCH)
 
 .PHONY: bench-scale

@@ -1,4 +1,4 @@
-"""Ratios against a Java mover and the in-broker plugin, as a table (`make bench`).
+"""Ratios against a Java mover, as a table (`make bench`).
 
 Everything that is compared runs in one run on one machine, and nothing is asserted but that all
 messages arrived. `--only` and `--brokers` choose, `--scale` changes how many messages there are.
@@ -11,10 +11,9 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from statistics import median
 from typing import NamedTuple
 
-from bench import lateness, moving, whole_cycle
+from bench import lateness, moving
 from support.brokers.real import FULL_SPEED, ArtemisBroker, Broker, ClassicBroker
 from support.jms.process import LONG_RUN, shared_process
 from support.machine.processes import machine_words
@@ -85,7 +84,6 @@ class _Run:
         self.scale = scale
         self.rounds = rounds
         self.remarks = remarks
-        self.moved_per_second: float | None = None
         self.stored_per_second: float | None = None
 
     @property
@@ -116,7 +114,7 @@ def _moving(run: _Run) -> Iterator[Row]:
         ("OpenWire", "<= 3", ">= 1.0") if run.is_classic else ("Core", "<= 5", ">= 0.7")
     )
     run.remarks += remarks
-    run.moved_per_second, run.stored_per_second = found.sidecar, found.stored
+    run.stored_per_second = found.stored
     yield Row(
         f"moves {count} dead letters; Java JMS client",
         run.where,
@@ -144,44 +142,6 @@ def _moving(run: _Run) -> Iterator[Row]:
         ratio = found.sidecar / found.by_broker
         yield Row("same; the broker's retryMessages", run.where, "", f"{found.by_broker:,.0f}/s",
                   f"{ratio:.2f}")  # fmt: skip
-
-
-def _whole_cycle(run: _Run) -> Iterator[Row]:
-    if not run.is_classic:
-        return
-    count = run.count(5_000)
-    ours, theirs = [], []
-    for _ in range(run.rounds):
-        with BROKERS[run.name]() as broker:
-            whole_cycle.bench_sidecar(broker, run.folder, 500)
-            ours.append(whole_cycle.bench_sidecar(broker, run.folder, count))
-        with whole_cycle.plugin_broker(broker.version) as plugin:
-            whole_cycle.bench_plugin(plugin, 500)
-            theirs.append(whole_cycle.bench_plugin(plugin, count))
-    for what, values in (
-        (
-            "first reject to last redelivery",
-            [(a.whole, b.whole) for a, b in zip(ours, theirs, strict=True)],
-        ),
-        ("after the last reject", [(a.sends, b.sends) for a, b in zip(ours, theirs, strict=True)]),
-    ):
-        yield Row(
-            f"redelivers {count}, {what}; redeliveryPlugin",
-            run.where,
-            f"{median(a for a, _ in values):,.0f}/s",
-            f"{median(b for _, b in values):,.0f}/s",
-            f"{median(a / b for a, b in values):.2f}",
-        )
-    if run.moved_per_second is not None:
-        whole = median(one.whole for one in theirs)
-        yield Row(
-            "moves dead letters, as above; redeliveryPlugin, its whole cycle",
-            run.where,
-            f"{run.moved_per_second:,.0f}/s",
-            f"{whole:,.0f}/s",
-            f"{run.moved_per_second / whole:.2f}",
-            ">= 3",
-        )
 
 
 def _lateness(run: _Run) -> Iterator[Row]:
@@ -214,7 +174,6 @@ def _lateness_at(run: _Run, per_second: int, aim: str) -> Iterator[Row]:
 
 MEASURED: dict[str, Callable[[_Run], Iterator[Row]]] = {
     "moving": _moving,
-    "whole_cycle": _whole_cycle,
     "lateness": _lateness,
 }
 

@@ -9,7 +9,6 @@ from bench.dead_letters import dead_letters
 from bench.lateness import bench_lateness
 from bench.moving import bench_moving
 from bench.stages import OWN_PROGRAM, bench_stages
-from bench.whole_cycle import bench_plugin, bench_sidecar, plugin_broker
 from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
 from support.versions import CLASSIC_5, CLASSIC_6
 
@@ -53,22 +52,10 @@ def test_stages_take_no_longer_than_the_process(own_broker: Broker, tmp_path: Pa
     assert sum(told.stages_ns.values()) <= told.process_ns
 
 
-# Why in proof, as the next one: each is another measure of what is moved above.
+# Why in proof: it is another measure of what is moved above.
 @pytest.mark.proof
 @pytest.mark.broker
 def test_all_messages_of_a_steady_load_come_back(own_broker: Broker, tmp_path: Path) -> None:
     found = bench_lateness(own_broker, tmp_path, per_second=100, seconds=1, warm_up_s=1)
 
     assert found.per_second > 0
-
-
-@pytest.mark.proof
-@pytest.mark.broker
-@pytest.mark.parametrize("own_broker", ["classic_5", "classic_6"], indirect=True)
-def test_all_rejected_messages_come_back(own_broker: Broker, tmp_path: Path) -> None:
-    """Through the sidecar, and through the plugin where there is one."""
-    ours = bench_sidecar(own_broker, tmp_path, 200)
-    assert ours.whole > 0
-    if own_broker.version == CLASSIC_6:
-        with plugin_broker(own_broker.version) as broker:
-            assert bench_plugin(broker, 200).whole > 0
