@@ -167,23 +167,15 @@ def fail_both(attached: Attached, prefix: str, topic: str) -> list[str]:
     return queues
 
 
-@pytest.mark.parametrize("dies_on", ["a shared dead-letter queue", "a durable subscription"])
-def test_without_a_name_that_shows_the_queue_it_is_parked(
-    attached: Attached, unique: str, dies_on: str
-) -> None:
-    """The message names the topic, and nothing says which consumer failed: a person decides."""
-    peer = attached.peer
-    if dies_on == "a durable subscription":
-        topic = f"Same.{unique}"
-        peer.durable_subscribe(topic, unique, "subscriber")
-        peer.produce(f"topic://{topic}", "Text", test_id=unique)
-        peer.fail_durable(topic, unique, "subscriber", messages=1, deliveries=1)
-        peer.durable_unsubscribe(unique, "subscriber")
-    else:
-        topic = f"Mixed.{unique}"
-        attached.join(f"Shared.A.{topic}")
-        peer.produce(f"topic://{topic}", "Text", test_id=unique)
-        peer.fail(f"Shared.A.{topic}", messages=1, deliveries=1)
+def test_without_a_name_that_shows_the_queue_it_is_parked(attached: Attached, unique: str) -> None:
+    """The message names the topic, and nothing says which consumer failed: a person decides.
+
+    In a shared dead-letter queue; of a durable subscription: `redelivery/test_classic.py`.
+    """
+    topic = f"Mixed.{unique}"
+    attached.join(f"Shared.A.{topic}")
+    attached.peer.produce(f"topic://{topic}", "Text", test_id=unique)
+    attached.peer.fail(f"Shared.A.{topic}", messages=1, deliveries=1)
     [row] = eventually(
         lambda: attached.sidecar.rows("--destination", f"topic://{topic}"),
         what="the dead letter is taken",
