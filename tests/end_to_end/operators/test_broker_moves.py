@@ -81,19 +81,6 @@ def stack() -> Iterator[ExitStack]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_another_name_changes_nothing(
-    kind: str, tmp_path: Path, unique: str, stack: ExitStack
-) -> None:
-    broker = stack.enter_context(MAKE[kind]())
-    move = Move(broker, tmp_path, unique)
-    stack.enter_context(move.sidecar)
-    move.start_at(url_of(broker).replace("127.0.0.1", "localhost"), move.peer)
-    assert move.states() == ["waiting"] * WAITING
-    assert move.doubts() == (0, 0)
-    move.check_all_arrive()
-
-
-@pytest.mark.parametrize("kind", KINDS)
 def test_a_new_and_empty_broker_gets_what_waits(
     kind: str, tmp_path: Path, unique: str, stack: ExitStack
 ) -> None:
