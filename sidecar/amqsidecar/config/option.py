@@ -4,11 +4,13 @@ A validator raises ValueError with a sentence on the expected value; `problems` 
 between options and names the option to change.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator
+
+from amqsidecar.model.destination import parse_pattern
 
 KeyedProblem = tuple[str, str]
 """The dotted key of an option, and its problem."""
@@ -72,6 +74,22 @@ Texts = Annotated[
     tuple[Annotated[str, Field(min_length=1)], ...],
     BeforeValidator(as_texts, json_schema_input_type=str | list[str]),
 ]
+
+
+def each_text(check: Callable[[str], object]) -> BeforeValidator:
+    """Return the validator of one text or a list; `check` raises ValueError for a wrong one."""
+
+    def checked(value: object) -> object:
+        texts = as_texts(value)
+        for text in texts if isinstance(texts, tuple | list) else ():
+            check(str(text))
+        return texts
+
+    return BeforeValidator(checked, json_schema_input_type=str | list[str])
+
+
+DestinationPatterns = Annotated[tuple[str, ...], each_text(parse_pattern)]
+"""Such as `orders.>` or topic://news.*."""
 
 
 def _as_path(value: object) -> object:

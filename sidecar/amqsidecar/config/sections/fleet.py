@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, PlainValidator
 
-from amqsidecar.config.option import OptionalPath, Section, StrictInt, Texts, as_texts, option
+from amqsidecar.config.option import OptionalPath, Section, StrictInt, Texts, each_text, option
 from amqsidecar.config.web_url import web_url
 
 _URL = web_url("http://amqsidecar.orders:9464")
@@ -20,13 +20,10 @@ def _as_sidecars(value: object) -> Mapping[str, str]:
     return found
 
 
-def _as_services(value: object) -> object:
-    texts = as_texts(value)
-    for text in texts if isinstance(texts, tuple | list) else ():
-        host, _, port = str(text).rpartition(":")
-        if not host or not port.isascii() or not port.isdigit() or int(port) > 65_535:
-            raise ValueError(f"expected host:port, such as sidecars.orders:9464, found {text!r}")
-    return texts
+def _check_service(text: str) -> None:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isascii() or not port.isdigit() or int(port) > 65_535:
+        raise ValueError(f"expected host:port, such as sidecars.orders:9464, found {text!r}")
 
 
 class FleetOptions(Section):
@@ -35,9 +32,7 @@ class FleetOptions(Section):
     sidecars: Annotated[
         Mapping[str, str], PlainValidator(_as_sidecars, json_schema_input_type=dict[str, str])
     ] = option({}, "Sidecars by name, such as `orders: https://sidecar.orders.example.com`.")
-    services: Annotated[
-        tuple[str, ...], BeforeValidator(_as_services, json_schema_input_type=str | list[str])
-    ] = option(
+    services: Annotated[tuple[str, ...], each_text(_check_service)] = option(
         (),
         "Names whose addresses are sidecars, as `host:port`; on Kubernetes those of headless "
         "Services, which need no right.",

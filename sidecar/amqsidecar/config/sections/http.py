@@ -17,6 +17,7 @@ from amqsidecar.config.option import (
     StrictInt,
     Texts,
     as_texts,
+    each_text,
     option,
     section,
 )
@@ -74,14 +75,11 @@ ListenAddress = Annotated[str, BeforeValidator(_checked_listen)]
 _WEB_URL = web_url("https://host.example.com")
 
 
-def _as_patterns(value: object) -> object:
-    texts = as_texts(value)
-    for text in texts if isinstance(texts, Sequence) else ():
-        try:
-            regex.compile(text)
-        except (regex.error, TypeError) as error:
-            raise ValueError(f"{text!r} is no regular expression: {error}") from error
-    return texts
+def _check_regex(text: str) -> None:
+    try:
+        regex.compile(text)
+    except regex.error as error:
+        raise ValueError(f"{text!r} is no regular expression: {error}") from error
 
 
 def _as_networks(value: object) -> tuple[IPv4Network | IPv6Network, ...]:
@@ -92,9 +90,7 @@ def _as_networks(value: object) -> tuple[IPv4Network | IPv6Network, ...]:
     return tuple(ip_network(text) for text in texts)
 
 
-Patterns = Annotated[
-    tuple[str, ...], BeforeValidator(_as_patterns, json_schema_input_type=str | list[str])
-]
+Patterns = Annotated[tuple[str, ...], each_text(_check_regex)]
 Networks = Annotated[
     tuple[IPv4Network | IPv6Network, ...],
     BeforeValidator(_as_networks, json_schema_input_type=str | list[str]),

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
+from functools import partial
 from typing import Annotated, Any
 
 from pydantic import PlainValidator
@@ -49,14 +50,6 @@ def _as_named(value: object, what: str) -> object:
     raise ValueError(f"expected a list of {what}")
 
 
-def _as_gates(value: object) -> object:
-    return _as_named(value, "gates, each with its options, such as `- pace: {...}`")
-
-
-def _as_plugins(value: object) -> object:
-    return _as_named(value, "plugins, each with its options, such as `- rules: {...}`")
-
-
 # Why: the YAML reader's mappings know their lines; a validated copy wouldn't.
 RulesText = Annotated[
     Mapping[str, object] | None, PlainValidator(_as_rules, json_schema_input_type=dict[str, Any])
@@ -64,12 +57,18 @@ RulesText = Annotated[
 # Why no type of what is in it: each gate reads its own options.
 GateTexts = Annotated[
     Sequence[Mapping[str, object]],
-    PlainValidator(_as_gates, json_schema_input_type=list[dict[str, Any]]),
+    PlainValidator(
+        partial(_as_named, what="gates, each with its options, such as `- pace: {...}`"),
+        json_schema_input_type=list[dict[str, Any]],
+    ),
 ]
 # Why no type: as above.
 PluginTexts = Annotated[
     Sequence[Mapping[str, object]],
-    PlainValidator(_as_plugins, json_schema_input_type=list[dict[str, Any]]),
+    PlainValidator(
+        partial(_as_named, what="plugins, each with its options, such as `- rules: {...}`"),
+        json_schema_input_type=list[dict[str, Any]],
+    ),
 ]
 
 

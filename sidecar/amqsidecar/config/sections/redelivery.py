@@ -1,18 +1,20 @@
 """Options `redelivery.*` and `outcomes.*`."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from enum import StrEnum
 from typing import Annotated
 
 from pydantic import BeforeValidator
 
 from amqsidecar.config.option import (
+    DestinationPatterns,
     Entries,
     KeyedProblem,
     Section,
     StrictBool,
     StrictInt,
     as_texts,
+    each_text,
     option,
 )
 from amqsidecar.model.destination import parse_pattern
@@ -58,29 +60,9 @@ Effects = Annotated[
 ]
 
 
-def _as_origins(value: object) -> object:
-    texts = as_texts(value)
-    for text in texts if isinstance(texts, Sequence) else ():
-        parse_pattern(str(text))
-    return texts
-
-
-OriginPatterns = Annotated[
-    tuple[str, ...], BeforeValidator(_as_origins, json_schema_input_type=str | list[str])
-]
-
-
-def _as_manual(value: object) -> object:
-    texts = _as_origins(value)
-    for text in texts if isinstance(texts, Sequence) else ():
-        if "*" in (name := parse_pattern(str(text)).name).split(".") and name.endswith(">"):
-            raise ValueError(f"{text!r} has `*` before `>`: name the words, or end with `*`")
-    return texts
-
-
-ManualPatterns = Annotated[
-    tuple[str, ...], BeforeValidator(_as_manual, json_schema_input_type=str | list[str])
-]
+def _check_manual(text: str) -> None:
+    if "*" in (name := parse_pattern(text).name).split(".") and name.endswith(">"):
+        raise ValueError(f"{text!r} has `*` before `>`: name the words, or end with `*`")
 
 
 class ExhaustedChoice(StrEnum):
@@ -109,7 +91,7 @@ class RedeliveryOptions(Section):
         "there until the rules redeliver or discard them, each in one transaction (Artemis; "
         "`observe.md`). A change of this or `manual` in the file acts within seconds.",
     )
-    manual: ManualPatterns = option(
+    manual: Annotated[tuple[str, ...], each_text(_check_manual)] = option(
         (),
         "Dead letters that stay as with `mode: manual` while others are redelivered: patterns of "
         "origins, such as `pay.>` (Artemis: `pay.#`), or of dead-letter queues. Classic and STOMP "
@@ -129,7 +111,7 @@ class RedeliveryOptions(Section):
         "if a feature that is not named here would copy, divert or replace its redelivery.",
         why="a redelivery must reach only the queue that the message died in",
     )
-    allowed_origins: OriginPatterns = option(
+    allowed_origins: DestinationPatterns = option(
         (),
         "Destinations that redeliveries may go to, as patterns such as `orders.>` (Artemis: "
         "`orders.#`) or `topic://news.*`; messages that died elsewhere are parked. Empty = "

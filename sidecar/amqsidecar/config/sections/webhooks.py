@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 from pydantic import BeforeValidator, PlainValidator, ValidationError
 
 from amqsidecar.config.option import (
+    DestinationPatterns,
     OptionalPath,
     Section,
     StrictInt,
@@ -15,7 +16,6 @@ from amqsidecar.config.option import (
     option,
 )
 from amqsidecar.config.sections.http import Networks
-from amqsidecar.model.destination import parse_pattern
 from amqsidecar.webhooks.outbox import Kind
 
 SUBSCRIPTIONS_MAX: Final = 10
@@ -36,13 +36,6 @@ def checked_url(value: object) -> str:
     if parts is None or parts.scheme != "https" or not parts.hostname or parts.username:
         raise ValueError("expected a URL such as https://hooks.example.com/orders")
     return str(value)
-
-
-def _as_destinations(value: object) -> object:
-    texts = as_texts(value)
-    for text in texts if isinstance(texts, tuple | list) else ():
-        parse_pattern(str(text))
-    return texts
 
 
 class SubscriptionOptions(Section):
@@ -80,9 +73,7 @@ class SubscriptionOptions(Section):
         "destination come back), `oldest` (see `oldest_minutes`), `stranded` (no sidecar works on "
         "a schedule).",
     )
-    destinations: Annotated[
-        tuple[str, ...], BeforeValidator(_as_destinations, json_schema_input_type=str | list[str])
-    ] = option(
+    destinations: DestinationPatterns = option(
         (),
         "Patterns of destinations, such as `orders.>`; empty = all, and what has no destination.",
     )
