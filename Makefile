@@ -167,12 +167,16 @@ soak: brokers ## watch the memory over a backlog of a million dead letters: MESS
 	PYTHONPATH=tests $(BIN)/python -m soak.soak --messages $${MESSAGES:-1000000}
 
 .PHONY: bench
-bench: brokers ## ratios against Java movers, as a table; BENCH="--only moving" is some of it
+bench: brokers ## ratios against Java movers and the in-broker plugin, as a table; BENCH="--only moving" is some of it
 	PYTHONPATH=tests $(BIN)/python tests/bench/peers.py $(BENCH)
 
 .PHONY: bench-scale
 bench-scale: brokers ## ten million waiting messages in one file: ROWS=10000000 (20 GB of disk)
 	PYTHONPATH=tests $(BIN)/python -m bench.ten_million.measure --rows $${ROWS:-10000000}
+
+.PHONY: bench-pipeline
+bench-pipeline: setup ## the Spark jobs beside a plain scan, over generated journals: EVENTS=10000000; WARM=1 in one session
+	PYTHONPATH=tests $(BIN)/python tests/bench/bench_pipeline.py --events $${EVENTS:-10000000} $(if $(WARM),--warm)
 
 .PHONY: bench-whatif
 bench-whatif: setup ## whether the intervals of whatif hold, over hidden processes: SEEDS=10, SEED=0, MESSAGES=4000

@@ -1,4 +1,4 @@
-"""Ratios against a Java mover, as a table (`make bench`).
+"""Ratios against a Java mover and the in-broker plugin, as a table (`make bench`).
 
 Everything that is compared runs in one run on one machine, and nothing is asserted but that all
 messages arrived. `--only` and `--brokers` choose, `--scale` changes how many messages there are.
@@ -11,9 +11,11 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from statistics import median
 from typing import NamedTuple
 
-from bench import lateness, moving
+from bench import decisions, lateness, moving, proxying, whole_cycle
+from bench.incident import bench_incident, incident_broker
 from support.brokers.real import FULL_SPEED, ArtemisBroker, Broker, ClassicBroker
 from support.jms.process import LONG_RUN, shared_process
 from support.machine.processes import machine_words
@@ -35,6 +37,7 @@ NAMES = {
 }
 OTHER_WIRES = {"artemis_core": "core", "artemis_amqp": "amqp"}
 LATENESS_PER_SECOND = 1_000
+INCIDENT_DELAY_MS = 3_000
 
 
 class Row(NamedTuple):
@@ -50,13 +53,13 @@ class Row(NamedTuple):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", nargs="*", choices=tuple(MEASURED))
+    parser.add_argument("--only", nargs="*", choices=(*MEASURED, *WITHOUT_BROKER))
     parser.add_argument("--brokers", nargs="*", choices=tuple(BROKERS), default=tuple(BROKERS))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--scale", type=float, default=1.0)
     options = parser.parse_args()
     shared_process(LONG_RUN)
-    chosen = options.only or tuple(MEASURED)
+    chosen = options.only or (*MEASURED, *WITHOUT_BROKER)
     print(machine_words(), flush=True)
     rows: list[Row] = []
     remarks: list[str] = []
@@ -64,7 +67,12 @@ def main() -> None:
         for broker_name in options.brokers:
             run = _Run(broker_name, Path(name), options.scale, options.rounds, remarks)
             for one in chosen:
-                rows += _told(one, broker_name, MEASURED[one](run))
+                if one in MEASURED:
+                    rows += _told(one, broker_name, MEASURED[one](run))
+        if "decisions" in chosen:
+            rows += _told("decisions", "both", _decisions(Path(name), int(100_000 * options.scale)))
+        if "listener" in chosen:
+            rows += _told("listener", "loopback", _listener(Path(name), options))
     print(_table(rows))
     for remark in sorted(set(remarks)):
         print(f"- {remark} ({remarks.count(remark)} times)")
@@ -84,6 +92,7 @@ class _Run:
         self.scale = scale
         self.rounds = rounds
         self.remarks = remarks
+        self.moved_per_second: float | None = None
         self.stored_per_second: float | None = None
 
     @property
@@ -114,7 +123,7 @@ def _moving(run: _Run) -> Iterator[Row]:
         ("OpenWire", "<= 3", ">= 1.0") if run.is_classic else ("Core", "<= 5", ">= 0.7")
     )
     run.remarks += remarks
-    run.stored_per_second = found.stored
+    run.moved_per_second, run.stored_per_second = found.sidecar, found.stored
     yield Row(
         f"moves {count} dead letters; Java JMS client",
         run.where,
@@ -142,6 +151,67 @@ def _moving(run: _Run) -> Iterator[Row]:
         ratio = found.sidecar / found.by_broker
         yield Row("same; the broker's retryMessages", run.where, "", f"{found.by_broker:,.0f}/s",
                   f"{ratio:.2f}")  # fmt: skip
+
+
+def _whole_cycle(run: _Run) -> Iterator[Row]:
+    if not run.is_classic:
+        return
+    count = run.count(5_000)
+    ours, theirs = [], []
+    for _ in range(run.rounds):
+        with BROKERS[run.name]() as broker:
+            whole_cycle.bench_sidecar(broker, run.folder, 500)
+            ours.append(whole_cycle.bench_sidecar(broker, run.folder, count))
+        with whole_cycle.plugin_broker(broker.version) as plugin:
+            whole_cycle.bench_plugin(plugin, 500)
+            theirs.append(whole_cycle.bench_plugin(plugin, count))
+    for what, values in (
+        (
+            "first reject to last redelivery",
+            [(a.whole, b.whole) for a, b in zip(ours, theirs, strict=True)],
+        ),
+        ("after the last reject", [(a.sends, b.sends) for a, b in zip(ours, theirs, strict=True)]),
+    ):
+        yield Row(
+            f"redelivers {count}, {what}; redeliveryPlugin",
+            run.where,
+            f"{median(a for a, _ in values):,.0f}/s",
+            f"{median(b for _, b in values):,.0f}/s",
+            f"{median(a / b for a, b in values):.2f}",
+        )
+    if run.moved_per_second is not None:
+        whole = median(one.whole for one in theirs)
+        yield Row(
+            "moves dead letters, as above; redeliveryPlugin, its whole cycle",
+            run.where,
+            f"{run.moved_per_second:,.0f}/s",
+            f"{whole:,.0f}/s",
+            f"{run.moved_per_second / whole:.2f}",
+            ">= 3",
+        )
+
+
+def _incident(run: _Run) -> Iterator[Row]:
+    """Very many deaths as fast as consumers reject, while they take back what returns."""
+    if run.wire is not None:
+        return
+    count, delay_ms = run.count(50_000), INCIDENT_DELAY_MS
+    version = BROKERS[run.name]().version
+    spreads = []
+    for by_broker_ms, folder in ((0, run.folder), (delay_ms, None)):
+        with incident_broker(version, by_broker_ms, is_classic=run.is_classic) as broker:
+            bench_incident(broker, 500, delay_ms, folder)
+            spreads.append(bench_incident(broker, count, delay_ms, folder))
+    ours, theirs = spreads
+    yield Row(
+        f"{count} deaths at once, delay {delay_ms} ms: late p50, p99, last; "
+        f"{'redeliveryPlugin' if run.is_classic else 'redelivery-delay'}",
+        run.where,
+        f"{ours.p50}, {ours.p99}, {ours.max} ms",
+        f"{theirs.p50}, {theirs.p99}, {theirs.max} ms",
+        f"{ours.p50 / max(1, theirs.p50):.2f}",
+        "<= 1 (p50)",
+    )
 
 
 def _lateness(run: _Run) -> Iterator[Row]:
@@ -172,9 +242,64 @@ def _lateness_at(run: _Run, per_second: int, aim: str) -> Iterator[Row]:
         )
 
 
+def _decisions(folder: Path, cases: int) -> Iterator[Row]:
+    for kind in decisions.KINDS:
+        one = decisions.bench_decisions(folder, kind, rules=1, cases=cases)
+        many = decisions.bench_decisions(folder, kind, rules=1000, cases=cases)
+        where = f"{kind}: 1000 rules; 1 rule"
+        for what, a, b in (
+            ("decisions, destinations known", many.known_us, one.known_us),
+            ("decisions, destinations new", many.new_us, one.new_us),
+        ):
+            yield Row(what, where, f"{1e6 / a:,.0f}/s", f"{1e6 / b:,.0f}/s", f"{b / a:.2f}", "~ 1")
+        yield Row(f"explain --batch, {cases} cases", where, f"{many.batch_s:.1f} s",
+                  f"{one.batch_s:.1f} s", f"{one.batch_s / many.batch_s:.2f}", "~ 1")  # fmt: skip
+
+
+def _listener(folder: Path, options: argparse.Namespace) -> Iterator[Row]:
+    found = proxying.bench_proxying(
+        folder,
+        requests=max(100, int(5_000 * options.scale)),
+        messages=max(500, int(50_000 * options.scale)),
+        large=max(5, int(400 * options.scale)),
+        rounds=options.rounds,
+    )
+    ours = found.pop("listener")
+    direct = found["direct"]
+    for name, other in found.items():
+        for what, mine, theirs, unit, aim in (
+            ("p50 of a request and its answer", ours.p50_ms, other.p50_ms, "ms", 1),
+            ("p99 of a request and its answer", ours.p99_ms, other.p99_ms, "ms", 5),
+        ):
+            yield Row(
+                what,
+                f"listener; {name}",
+                f"{mine:.2f} {unit}",
+                f"{theirs:.2f} {unit}",
+                f"{mine / theirs:.2f}",
+                f"< {aim} ms more" if other is direct else "",
+            )
+        for what, mine, theirs, unit, aim in (
+            ("messages of 1 KiB with ACK", ours.per_second, other.per_second, "/s", 20_000),
+            ("messages of 1 MiB", ours.mb_per_second, other.mb_per_second, " MB/s", 50),
+        ):
+            yield Row(
+                what,
+                f"listener; {name}",
+                f"{mine:,.0f}{unit}",
+                f"{theirs:,.0f}{unit}",
+                f"{mine / theirs:.2f}",
+                f">= {aim:,}{unit}" if other is direct else "",
+            )
+
+
+WITHOUT_BROKER = ("decisions", "listener")
+
 MEASURED: dict[str, Callable[[_Run], Iterator[Row]]] = {
     "moving": _moving,
+    "whole_cycle": _whole_cycle,
     "lateness": _lateness,
+    "incident": _incident,
 }
 
 
