@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib.metadata import EntryPoint, EntryPoints, entry_points
+from typing import Any
 
 from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.plugin import GatePlugin, Plugin
@@ -30,16 +31,12 @@ def load_plugins(found: Iterable[EntryPoint] | None = None) -> Mapping[str, Plug
         ConfigError: a plugin can't be loaded, is not a plugin, has a name that is taken, or a
             built-in one is missing; with every problem found.
     """
-    plugins: dict[str, Plugin] = {}
-    _load(_installed(GROUP) if found is None else found, BUILT_IN, "plugin", plugins)
-    return plugins
+    return _load(_installed(GROUP) if found is None else found, BUILT_IN, "plugin")
 
 
 def load_gate_plugins(found: Iterable[EntryPoint] | None = None) -> Mapping[str, GatePlugin]:
     """Return every installed kind of gate by its name; see `load_plugins`."""
-    gates: dict[str, GatePlugin] = {}
-    _load(_installed(GATE_GROUP) if found is None else found, BUILT_IN_GATES, "gate", gates)
-    return gates
+    return _load(_installed(GATE_GROUP) if found is None else found, BUILT_IN_GATES, "gate")
 
 
 @cache
@@ -49,13 +46,9 @@ def _installed(group: str) -> EntryPoints:
     return entry_points(group=group)
 
 
-def _load(
-    found: Iterable[EntryPoint],
-    built_in: Sequence[str],
-    kind: str,
-    plugins: dict[str, Plugin] | dict[str, GatePlugin],
-) -> None:
-    """Add all that were found to `plugins`, which is empty."""
+def _load(found: Iterable[EntryPoint], built_in: Sequence[str], kind: str) -> dict[str, Any]:
+    """Return all that were found, by name."""
+    plugins: dict[str, Any] = {}
     problems: list[Problem] = []
     for entry_point in found:
         where = f"{kind} {entry_point.name} ({entry_point.value})"
@@ -87,3 +80,4 @@ def _load(
     )
     if problems:
         raise ConfigError(problems)
+    return plugins
