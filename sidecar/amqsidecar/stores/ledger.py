@@ -4,8 +4,8 @@ A store overrides how texts are stored, and what its data model or its locks mak
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, closing
 from typing import Any, Protocol
 
 import msgspec
@@ -20,7 +20,7 @@ from amqsidecar.model.schedule import RowView
 from amqsidecar.model.signal import EndedWait, Signal
 from amqsidecar.store import StoreTransaction
 from amqsidecar.stores.member_updates import updated
-from amqsidecar.stores.packing import pack_struct, structs_of
+from amqsidecar.stores.packing import events_called, pack_struct, storable, structs_of
 from amqsidecar.stores.rows import GROUPED_CHARACTERS, INDEXED_CHARACTERS, LAST_ID
 
 _MINUTE_MS = 60_000
@@ -95,6 +95,21 @@ class CommonLedger(CommonPart):
         return structs_of(
             FailureGroup, self._database.rows("read_groups", since_ms=since_ms, limit=limit)
         )
+
+    def messages_called(self, name: str, limit: int) -> list[str]:
+        text = self._database.text(name)
+        rows = self._database.rows("rows_called", message_id=text, limit=limit)
+        found = dict.fromkeys(one for (one,) in rows)
+        with closing(self._all_blocks()) as blocks:
+            for redelivery_id in events_called(blocks, storable(name)):
+                if len(found) >= limit:
+                    break
+                found[redelivery_id] = None
+        return list(found)
+
+    def _all_blocks(self) -> Generator[tuple[int, bytes]]:
+        """Yield the packings and the bodies of the whole history, the newest first."""
+        raise NotImplementedError
 
     # Operations.
 

@@ -6,7 +6,7 @@ visible, and the blocks that were hidden then. The events between two snapshots 
 except for those that were forgotten meanwhile.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 
 import msgspec
 
@@ -21,14 +21,12 @@ from amqsidecar.model.schedule import ExhaustedTally, GateTally
 from amqsidecar.stores.ledger import CommonLedger, counts_of
 from amqsidecar.stores.outbox import whole_blocks
 from amqsidecar.stores.packing import (
-    events_called,
     exhausted_tallies,
     gate_tallies,
-    storable,
     structs_of,
     unpack_events,
 )
-from amqsidecar.stores.postgres.database import PostgresDatabase, PostgresRows, pg_text
+from amqsidecar.stores.postgres.database import PostgresDatabase, PostgresRows
 from amqsidecar.stores.postgres.pages import PostgresPages
 from amqsidecar.stores.rows import LAST_ID, STATES
 
@@ -87,17 +85,7 @@ class PostgresLooking(CommonLedger, PostgresPages):
         counts: dict[int, int] = dict(self._database.rows("due_counts", **values))
         return [counts.get(number, 0) for number in range(1, len(bounds_ms))]
 
-    def messages_called(self, name: str, limit: int) -> list[str]:
-        values = {"message_id": pg_text(name), "limit": limit}
-        found = dict.fromkeys(one for (one,) in self._database.rows("rows_called", **values))
-        for redelivery_id in events_called(self._all_blocks(), storable(name)):
-            if len(found) >= limit:
-                break
-            found[redelivery_id] = None
-        return list(found)
-
-    def _all_blocks(self) -> Iterator[tuple[int, bytes]]:
-        """Return the whole history, the newest first."""
+    def _all_blocks(self) -> Generator[tuple[int, bytes]]:
         before = LAST_ID
         while blocks := self._database.rows("blocks_before", before=before, limit=_BLOCKS_AT_ONCE):
             yield from ((packing, body) for _, packing, body in blocks)

@@ -1,6 +1,6 @@
 """The ledger of the SQLite store: views and actions of people."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from itertools import chain, pairwise
 from typing import Any
@@ -27,7 +27,6 @@ from amqsidecar.stores.ledger import CommonLedger, counts_of
 from amqsidecar.stores.member_updates import new_outcomes
 from amqsidecar.stores.outbox import whole_blocks
 from amqsidecar.stores.packing import (
-    events_called,
     exhausted_tallies,
     gate_tallies,
     pack_message,
@@ -129,17 +128,9 @@ class SqliteLedger(CommonLedger, SqlitePages):
                 for begin_ms, end_ms in pairwise(bounds_ms)
             ]
 
-    def messages_called(self, name: str, limit: int) -> list[str]:
-        database, name = self._database, storable(name)
-        with database.snapshot():
-            rows = database.rows("rows_called", message_id=name, limit=limit)
-            found = dict.fromkeys(one for (one,) in rows)
-            with closing(database.query("all_blocks")) as blocks:
-                for redelivery_id in events_called(blocks, name):
-                    if len(found) >= limit:
-                        break
-                    found[redelivery_id] = None
-        return list(found)
+    def _all_blocks(self) -> Generator[tuple[int, bytes]]:
+        with self._database.snapshot(), closing(self._database.query("all_blocks")) as blocks:
+            yield from blocks
 
     def tail(self) -> str:
         with self._database.snapshot():
