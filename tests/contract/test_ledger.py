@@ -49,7 +49,7 @@ from amqsidecar.model.schedule import DueRow, Recall, RowFilter, RowState, RowVi
 from amqsidecar.operations.operate import undoable
 from amqsidecar.schedule import Schedule
 from amqsidecar.store import Store
-from amqsidecar.stores import discards
+from amqsidecar.stores import rows as common_rows
 from amqsidecar.stores.postgres import counts as postgres_counts
 from amqsidecar.stores.postgres import transaction as postgres_transaction
 from amqsidecar.stores.sqlite import changes as sqlite_changes
@@ -1525,7 +1525,7 @@ def test_what_was_discarded_is_forgotten_by_its_age(store: Schedule) -> None:
 def test_of_what_was_discarded_the_latest_is_kept_up_to_a_size(
     store: Schedule, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (discards, sqlite_changes, postgres_transaction):
+    for module in (common_rows, sqlite_changes, postgres_transaction):
         monkeypatch.setattr(module, "UNDO_BYTES", 3 * 3_048)
     number = undoing(store)
     take(store, *(grouped_row(one, message=bytes(1_000)) for one in range(1, 9)))

@@ -1,10 +1,11 @@
 """Rows as all stores keep them: states and recalls are numbers, and the columns of a view."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from amqsidecar.model.cause import group_number
-from amqsidecar.model.row_changes import waits_until
+from amqsidecar.model.operation import UNDO_BYTES, UNDO_ROW_BYTES
+from amqsidecar.model.row_changes import Change, waits_until
 from amqsidecar.model.schedule import Recall, RowState, RowView
 
 STATES = (RowState.WAITING, RowState.HELD, RowState.PARKED, RowState.EXHAUSTED)
@@ -61,3 +62,15 @@ def view_row(
         in_flight=in_flight,
         group=group_number(group_key(), destination, group) if group else None,
     )
+
+
+def latest_undoable(changes: Sequence[tuple[RowView, Change]]) -> list[tuple[RowView, Change]]:
+    """Return the last removed rows that an undo may need, at most `UNDO_BYTES` of them."""
+    kept, size_bytes = [], 0
+    for view, made in reversed(changes):
+        size_bytes += view.size_bytes + UNDO_ROW_BYTES
+        if size_bytes > UNDO_BYTES:
+            break
+        if made.is_removed and made.undone_by:
+            kept.append((view, made))
+    return kept[::-1]

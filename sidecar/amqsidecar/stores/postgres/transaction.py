@@ -24,7 +24,6 @@ from amqsidecar.model.operation import UNDO_BYTES, UNDO_ROW_BYTES
 from amqsidecar.model.row_changes import Change
 from amqsidecar.model.schedule import DueRow, GroupPlace, RowState, RowView, TakenRow
 from amqsidecar.model.signal import Signal
-from amqsidecar.stores.discards import latest_undoable
 from amqsidecar.stores.postgres.counts import ROOM, CountChanges
 from amqsidecar.stores.postgres.database import PostgresDatabase, pg_text
 from amqsidecar.stores.postgres.events import read_block, rewrite_block, write_block
@@ -36,7 +35,7 @@ from amqsidecar.stores.postgres.rows import (
     tally_name,
     view_row,
 )
-from amqsidecar.stores.rows import RECALL_NUMBERS, STATE_NUMBERS
+from amqsidecar.stores.rows import RECALL_NUMBERS, STATE_NUMBERS, latest_undoable
 
 CLAIM_BYTES = 32 * 1024 * 1024  # More than this is not claimed at once, whatever the limit.
 

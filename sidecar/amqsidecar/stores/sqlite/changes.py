@@ -8,9 +8,8 @@ from typing import Any
 from amqsidecar.model.operation import UNDO_BYTES, UNDO_ROW_BYTES
 from amqsidecar.model.row_changes import Change, RowChange
 from amqsidecar.model.schedule import RowFilter, RowState, RowView, TakenRow
-from amqsidecar.stores.discards import latest_undoable
 from amqsidecar.stores.packing import TallyDelta, pack_message, runs_of, storable
-from amqsidecar.stores.rows import LAST_ID, RECALL_NUMBERS, STATE_NUMBERS
+from amqsidecar.stores.rows import LAST_ID, RECALL_NUMBERS, STATE_NUMBERS, latest_undoable
 from amqsidecar.stores.sqlite.database import LARGE_BYTES, SqliteDatabase
 from amqsidecar.stores.sqlite.rows import (
     filtered,
