@@ -33,7 +33,7 @@ from amqsidecar.formats.artemis_properties import (
     make_origin,
     number_of,
 )
-from amqsidecar.formats.redelivery_mark import MARKS, check_of, life_of, marks_of, original_id
+from amqsidecar.formats.redelivery_mark import MARKS, check_on, life_of, marks_of, original_id
 from amqsidecar.model.destination import Destination, DestinationKind
 from amqsidecar.model.provenance import Provenance, kept_cause
 from amqsidecar.model.sidecar_names import (
@@ -414,9 +414,7 @@ def _application_properties(
         _KEY_REDELIVERY_DELAY,
         amqp.long(resend.redelivery_delay_ms),
         _KEY_REDELIVERY_CHECK,
-        amqp.string(
-            check_of(resend.redelivery_id, resend.redelivery_count, resend.destination, identity)
-        ),
+        amqp.string(check_on(resend, identity)),
     )
     if shown_id is not None:
         kept += (_KEY_ORIGINAL_MESSAGE_ID, shown_id)

@@ -18,9 +18,13 @@ from amqsidecar.broker import Resend
 from amqsidecar.errors import UndecodableMessage
 from amqsidecar.formats import amqp_sections as amqp
 from amqsidecar.formats.amqp_classic_text import mended_section
-from amqsidecar.formats.classic_cause import tells_expiry, tells_store_duplicate
-from amqsidecar.formats.classic_persistence import KeepsNonPersistent, always_keeps
-from amqsidecar.formats.redelivery_mark import MARKS, check_of, life_of, marks_of, original_id
+from amqsidecar.formats.classic_death import (
+    KeepsNonPersistent,
+    always_keeps,
+    has_expired,
+    tells_store_duplicate,
+)
+from amqsidecar.formats.redelivery_mark import MARKS, check_on, life_of, marks_of, original_id
 from amqsidecar.model.destination import Destination, parse_destination
 from amqsidecar.model.provenance import Provenance, kept_cause
 from amqsidecar.model.sidecar_names import (
@@ -166,12 +170,8 @@ def read_provenance(
     properties = dict(zip(map(_name, found.pairs[::2]), found.pairs[1::2], strict=True))
     cause = None if is_native_made else _text(properties.get(CAUSE))
     created_ms = _number_at(found.properties, _CREATED)
-    if cause is not None:
-        expired = tells_expiry(cause, created_ms)
-    elif is_native_made:
-        expired = 0 < _expires_at_ms(found) < now_ms
-    else:
-        expired = 0 < _number(properties.get(ORIGINAL_EXPIRATION)) < now_ms
+    expires_at_ms = _expires_at_ms(found)
+    original_ms = expires_at_ms if is_native_made else _number(properties.get(ORIGINAL_EXPIRATION))
     redelivery_id, redelivery_count = life_of(
         marks_of(
             amqp.plain_value(properties.get(PROPERTY_REDELIVERY_ID)),
@@ -186,13 +186,13 @@ def read_provenance(
     return Provenance(
         origin=origin,
         cause=kept_cause(cause),
-        expired=expired,
-        is_store_duplicate=tells_store_duplicate(cause or ""),
+        expired=has_expired(cause, created_ms, original_ms, now_ms),
+        is_store_duplicate=tells_store_duplicate(cause),
         message_id=_message_id(found.properties),
         redelivery_id=redelivery_id,
         redelivery_count=redelivery_count,
         persistent=_is_durable(found) and delivery_mode != "NON_PERSISTENT",
-        expires_at_ms=max(0, _expires_at_ms(found)),
+        expires_at_ms=max(0, expires_at_ms),
         problem=None if origin is not None else "neither it nor its queue shows where it died",
     )
 
@@ -403,9 +403,7 @@ def _our_properties(resend: Resend, identity: bytes, shown_id: bytes | None) -> 
         amqp.string(PROPERTY_REDELIVERY_DELAY),
         amqp.long(resend.redelivery_delay_ms),
         amqp.string(PROPERTY_REDELIVERY_CHECK),
-        amqp.string(
-            check_of(resend.redelivery_id, resend.redelivery_count, resend.destination, identity)
-        ),
+        amqp.string(check_on(resend, identity)),
     ]
     if shown_id is not None:
         ours += (amqp.string(PROPERTY_ORIGINAL_MESSAGE_ID), shown_id)

@@ -58,25 +58,11 @@ def split(message: bytes) -> dict[int, bytes]:
         >>> [hex(code) for code in split(bytes.fromhex("0053704500537745"))]
         ['0x70', '0x77']
     """
-    end = len(message)
-    sections: dict[int, bytes] = {}
-    at = 0
-    last = 0
     try:
-        while at < end:
-            code, value_at = _section_start(message, at)
-            if code >= DATA:
-                _check_body(message, at)
-                sections[VALUE] = message[at:]
-                return sections
-            if code <= last:
-                raise UndecodableMessage(f"section {code:#x} follows section {last:#x}")
-            last = code
-            after = _skip(message, value_at)
-            if after > end:
-                raise UndecodableMessage(f"section {code:#x} is longer than the message")
-            sections[code] = message[at:after]
-            at = after
+        sections, at = _before_body(message)
+        if at < len(message):
+            _check_body(message, at)
+            sections[VALUE] = message[at:]
     except (IndexError, struct.error):
         raise UndecodableMessage("the encoded message is cut off") from None
     return sections
@@ -91,21 +77,33 @@ def split_head(beginning: bytes) -> tuple[dict[int, bytes], int]:
     Raises:
         UndecodableMessage: the body does not begin in it, or what precedes it is not well-formed.
     """
+    try:
+        sections, at = _before_body(beginning)
+    except (IndexError, struct.error):
+        at = len(beginning)
+    if at == len(beginning):
+        raise UndecodableMessage("the body does not begin where it is looked for")
+    return sections, at
+
+
+def _before_body(encoded: bytes) -> tuple[dict[int, bytes], int]:
+    """Return the sections before the body, and where they end."""
+    end = len(encoded)
     sections: dict[int, bytes] = {}
     at = last = 0
-    try:
-        while True:
-            code, value_at = _section_start(beginning, at)
-            if code >= DATA:
-                return sections, at
-            after = _skip(beginning, value_at)
-            if code <= last or after > len(beginning):
-                raise UndecodableMessage(f"section {code:#x} is out of order or too long")
-            last = code
-            sections[code] = beginning[at:after]
-            at = after
-    except (IndexError, struct.error):
-        raise UndecodableMessage("the body does not begin where it is looked for") from None
+    while at < end:
+        code, value_at = _section_start(encoded, at)
+        if code >= DATA:
+            break
+        if code <= last:
+            raise UndecodableMessage(f"section {code:#x} follows section {last:#x}")
+        last = code
+        after = _skip(encoded, value_at)
+        if after > end:
+            raise UndecodableMessage(f"section {code:#x} is longer than the message")
+        sections[code] = encoded[at:after]
+        at = after
+    return sections, at
 
 
 def join(sections: dict[int, bytes]) -> bytes:

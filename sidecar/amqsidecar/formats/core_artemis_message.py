@@ -50,7 +50,7 @@ from amqsidecar.formats.core.message import (
     read_core_value,
 )
 from amqsidecar.formats.core.primitives import CoreProtocolError, decode_simple_text, simple_string
-from amqsidecar.formats.redelivery_mark import MARKS, check_of, life_of, marks_of, original_id
+from amqsidecar.formats.redelivery_mark import MARKS, check_on, life_of, marks_of, original_id
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.provenance import Provenance, kept_cause
 from amqsidecar.model.sidecar_names import (
@@ -413,12 +413,11 @@ def _entries(
         marks = CoreProperties(encoded)
         is_return = marks.encoded(_KEY_ID) == redelivery_id
         shown_id = original_id(marks.encoded(_KEY_ORIGINAL_ID), shown_id, is_return=is_return)
-    count, destination = resend.redelivery_count, resend.destination
     ends = [
-        _ROUTING_ANYCAST if destination.is_queue else _ROUTING_MULTICAST,
-        *(_ENTRY_ID, redelivery_id, _ENTRY_COUNT, _INT.pack(count)),
+        _ROUTING_ANYCAST if resend.destination.is_queue else _ROUTING_MULTICAST,
+        *(_ENTRY_ID, redelivery_id, _ENTRY_COUNT, _INT.pack(resend.redelivery_count)),
         *(_ENTRY_DELAY, _LONG.pack(resend.redelivery_delay_ms), _ENTRY_CHECK),
-        _text(check_of(resend.redelivery_id, count, destination, identity)),
+        _text(check_on(resend, identity)),
     ]
     entry_count += _ENTRIES_WRITTEN
     if shown_id is not None:

@@ -3,12 +3,13 @@
 Source: ActiveMQ Classic, org.apache.activemq.openwire.v12.MessageMarshaller.looseMarshal.
 """
 
+from dataclasses import dataclass
 from functools import lru_cache
 from struct import Struct, error
 
 from amqsidecar.errors import UndecodableMessage
 from amqsidecar.formats import openwire_codec as codec
-from amqsidecar.formats.classic_cause import tells_expiry, tells_store_duplicate
+from amqsidecar.formats.classic_death import has_expired, tells_store_duplicate
 from amqsidecar.formats.openwire_properties import (
     PropertyValue,
     decode_text,
@@ -57,6 +58,7 @@ _AFTER_TEXT = {
 """Bytes behind the text that a destination or an id begins with, by its type."""
 
 
+@dataclass(init=False, slots=True)
 class MessageParts:
     """Where the fields of one marshalled message are.
 
@@ -66,24 +68,6 @@ class MessageParts:
         original_destination, message_id, text_view, properties: the fields' bytes; null included.
     """
 
-    __slots__ = (
-        "body",
-        "compressed",
-        "data",
-        "expiration_at",
-        "group",
-        "message_id",
-        "original_destination",
-        "persistent",
-        "priority",
-        "producer_at",
-        "properties",
-        "structure",
-        "tail",
-        "text_view",
-        "timestamp_ms",
-        "user",
-    )
     data: bytes
     original_destination: bytes
     message_id: bytes
@@ -292,12 +276,7 @@ def _provenance(
     origin = _origin(died_in)
     cause_text = found.get(CAUSE)
     cause_text = cause_text if isinstance(cause_text, str) else None
-    if cause_text is None:
-        is_expired = 0 < number_of(found.get(ORIGINAL_EXPIRATION)) < now_ms
-        is_store_duplicate = False
-    else:
-        is_expired = tells_expiry(cause_text, parts.timestamp_ms)
-        is_store_duplicate = tells_store_duplicate(cause_text)
+    original_ms = number_of(found.get(ORIGINAL_EXPIRATION))
     redelivery_id, redelivery_count = None, 0
     place = None if isinstance(origin, str) else origin
     if _REDELIVERY_ID in found:
@@ -314,8 +293,8 @@ def _provenance(
     return Provenance(
         origin=place,
         cause=kept_cause(cause_text),
-        expired=is_expired,
-        is_store_duplicate=is_store_duplicate,
+        expired=has_expired(cause_text, parts.timestamp_ms, original_ms, now_ms),
+        is_store_duplicate=tells_store_duplicate(cause_text),
         message_id=message_id,
         redelivery_id=redelivery_id,
         redelivery_count=redelivery_count,

@@ -8,7 +8,7 @@ from struct import Struct
 
 from amqsidecar.broker import Resend
 from amqsidecar.formats import openwire_codec as codec
-from amqsidecar.formats.classic_persistence import KeepsNonPersistent, always_keeps
+from amqsidecar.formats.classic_death import KeepsNonPersistent, always_keeps
 from amqsidecar.formats.openwire_dead_letter import (
     CAUSE,
     CYCLE,
@@ -26,7 +26,7 @@ from amqsidecar.formats.openwire_properties import (
     long_entry,
     string_entry,
 )
-from amqsidecar.formats.redelivery_mark import ENCODED_MARKS, check_of, original_id
+from amqsidecar.formats.redelivery_mark import ENCODED_MARKS, check_on, original_id
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.sidecar_names import (
     PROPERTY_CAUSE,
@@ -98,13 +98,8 @@ class OpenWireResendEncoder:
         edited = EditedProperties(parts.properties, stripped, _READ)
         found = edited.found
         message_id = self._next_id()
-        check = check_of(
-            resend.redelivery_id,
-            resend.redelivery_count,
-            resend.destination,
-            # Why: the broker's own number and the original transaction are no part of it.
-            message_id[:-9],
-        )
+        # Why: the broker's own number and the original transaction are no part of it.
+        check = check_on(resend, message_id[:-9])
         added = [
             string_entry(PROPERTY_REDELIVERY_ID, resend.redelivery_id),
             int_entry(PROPERTY_REDELIVERY_COUNT, resend.redelivery_count),

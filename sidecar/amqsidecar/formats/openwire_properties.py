@@ -90,26 +90,7 @@ def read_properties(data: bytes | None, wanted: Container[bytes]) -> dict[bytes,
     Raises:
         UndecodableMessage: the map is not well formed.
     """
-    found: dict[bytes, PropertyValue] = {}
-    if not data:
-        return found
-    try:
-        count = _INT.unpack_from(data)[0]
-        at = 4
-        for _ in range(count):
-            value_at = at + 2 + _read_short(data, at)[0]
-            name = data[at + 2 : value_at]
-            if data[value_at] == _STRING:  # Why here: most values are texts.
-                at = value_at + 3 + _read_short(data, value_at + 1)[0]
-            else:
-                at = end_of_value(data, value_at, 0)
-            if name in wanted:
-                found[name] = _value(data, value_at, at)
-    except (error, IndexError) as cause:
-        raise UndecodableMessage("the properties end in the middle of an entry") from cause
-    if at > len(data):
-        raise UndecodableMessage("the properties end in the middle of a value")
-    return found
+    return EditedProperties(data, (), wanted).found
 
 
 class EditedProperties:

@@ -8,6 +8,7 @@ wire calls this very message. A dead letter whose check does not fit begins a ne
 from typing import AnyStr, Final, NamedTuple
 from zlib import crc32
 
+from amqsidecar.broker import Resend
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.sidecar_names import (
     PROPERTY_REDELIVERY_CHECK,
@@ -91,6 +92,11 @@ def check_of(
     """
     place = _place(redelivery_id, redelivery_count, destination)
     return f"{place:08x}{crc32(identity, place):08x}"
+
+
+def check_on(resend: Resend, identity: bytes) -> str:
+    """Return the check of a message to send; see `check_of`."""
+    return check_of(resend.redelivery_id, resend.redelivery_count, resend.destination, identity)
 
 
 def life_of(

@@ -33,7 +33,7 @@ from amqsidecar.formats.artemis_properties import (
     number_of,
 )
 from amqsidecar.formats.payload import Footprint, Payload
-from amqsidecar.formats.redelivery_mark import ENCODED_MARKS, check_of, life_of, marks_of
+from amqsidecar.formats.redelivery_mark import ENCODED_MARKS, check_on, life_of, marks_of
 from amqsidecar.formats.stomp_frame import (
     Frame,
     Header,
@@ -311,9 +311,6 @@ def resend_frame(resend: Resend, now_ms: int) -> tuple[list[Header], memoryview]
         sent.append((_LENGTH, b"%d" % len(body)))
     if resend.is_final and resend.expiration_ms > 0:
         sent.append((b"expires", b"%d" % (now_ms + resend.expiration_ms)))
-    check = check_of(
-        resend.redelivery_id, resend.redelivery_count, resend.destination, _NO_IDENTITY
-    )
     seen: set[bytes] = set()
     for name, value in headers:
         is_second = name in seen
@@ -332,7 +329,7 @@ def resend_frame(resend: Resend, now_ms: int) -> tuple[list[Header], memoryview]
         (_REDELIVERY_ID, resend.redelivery_id.encode()),
         (_REDELIVERY_COUNT, b"%d" % resend.redelivery_count),
         (_REDELIVERY_DELAY, b"%d" % resend.redelivery_delay_ms),
-        (_REDELIVERY_CHECK, check.encode()),
+        (_REDELIVERY_CHECK, check_on(resend, _NO_IDENTITY).encode()),
     ]
     return sent, body
 

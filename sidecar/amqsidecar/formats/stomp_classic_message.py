@@ -14,12 +14,16 @@ import msgspec
 
 from amqsidecar.broker import Resend
 from amqsidecar.errors import UndecodableMessage
-from amqsidecar.formats.classic_cause import tells_expiry, tells_store_duplicate
-from amqsidecar.formats.classic_persistence import KeepsNonPersistent, always_keeps
+from amqsidecar.formats.classic_death import (
+    KeepsNonPersistent,
+    always_keeps,
+    has_expired,
+    tells_store_duplicate,
+)
 from amqsidecar.formats.payload import Footprint, Payload
 from amqsidecar.formats.redelivery_mark import (
     ENCODED_MARKS,
-    check_of,
+    check_on,
     life_of,
     marks_of,
     original_id,
@@ -193,10 +197,7 @@ def provenance(
     found = dict(reversed(message.headers))
     cause = found.get(_CAUSE)
     cause_text = None if cause is None else cause.decode(errors="replace")
-    if cause_text is None:
-        is_expired = 0 < _number(found.get(_ORIGINAL_EXPIRATION)) < now_ms
-    else:
-        is_expired = tells_expiry(cause_text, _number(found.get(b"timestamp")))
+    sent_ms, original_ms = (_number(found.get(n)) for n in (b"timestamp", _ORIGINAL_EXPIRATION))
     place = None if isinstance(origin, str) else origin
     redelivery_id, redelivery_count = None, 0
     # Why: a sidecar sends over STOMP; what another kind of client has made is a copy.
@@ -209,15 +210,15 @@ def provenance(
                 found.get(_REDELIVERY_CHECK, b"").decode(errors="replace"),
             ),
             (place, source),
-            _identity(_number(found.get(b"timestamp"))),
+            _identity(sent_ms),
             is_given_up=False,
         )
     mode = found.get(_ORIGINAL_DELIVERY_MODE)
     return Provenance(
         origin=place,
         cause=kept_cause(cause_text),
-        expired=is_expired,
-        is_store_duplicate=tells_store_duplicate(cause_text or ""),
+        expired=has_expired(cause_text, sent_ms, original_ms, now_ms),
+        is_store_duplicate=tells_store_duplicate(cause_text),
         message_id=message.message_id.decode(errors="replace"),
         redelivery_id=redelivery_id,
         redelivery_count=redelivery_count,
@@ -372,17 +373,11 @@ class StompResendEncoder:
 
     @staticmethod
     def _ours(resend: Resend, found: dict[bytes, bytes], timestamp_ms: int) -> list[Header]:
-        check = check_of(
-            resend.redelivery_id,
-            resend.redelivery_count,
-            resend.destination,
-            _identity(timestamp_ms),
-        )
         headers = [
             (_REDELIVERY_ID, resend.redelivery_id.encode()),
             (_REDELIVERY_COUNT, b"%d" % resend.redelivery_count),
             (_REDELIVERY_DELAY, b"%d" % resend.redelivery_delay_ms),
-            (_REDELIVERY_CHECK, check.encode()),
+            (_REDELIVERY_CHECK, check_on(resend, _identity(timestamp_ms)).encode()),
         ]
         shown_id = original_id(
             found.get(_ORIGINAL_MESSAGE_ID) or None,

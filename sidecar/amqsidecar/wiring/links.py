@@ -27,7 +27,7 @@ from amqsidecar.engine.broker_held_queues import INSTANCE, NOT_KEPT
 from amqsidecar.engine.crash_points import CrashPoint
 from amqsidecar.engine.judging.dead_letter_names import DeadLetterNames
 from amqsidecar.errors import BrokerRefused, ConfigError, Problem
-from amqsidecar.formats.classic_persistence import always_keeps
+from amqsidecar.formats.classic_death import always_keeps
 from amqsidecar.model.send_terms import ResendEffect
 from amqsidecar.policy.classic_rules import ClassicRules, VirtualTopic
 from amqsidecar.policy.dead_letter_decider import DeadLetterDecider

@@ -9,7 +9,7 @@ from amqsidecar.brokers.classic.room import Rooms
 from amqsidecar.brokers.classic.statistics import AskStatistics
 from amqsidecar.brokers.link_settings import LinkSettings
 from amqsidecar.engine.judging.dead_letter_names import DeadLetterNames
-from amqsidecar.formats.classic_persistence import KeepsNonPersistent, always_keeps
+from amqsidecar.formats.classic_death import KeepsNonPersistent, always_keeps
 from amqsidecar.model.left_behind import Loss
 from amqsidecar.policy.classic_rules import VirtualTopic
 
@@ -55,7 +55,7 @@ class ClassicLinkSettings(LinkSettings):
     """Settings of a link to Classic.
 
     Attributes:
-        keeps_non_persistent: see `classic_persistence`.
+        keeps_non_persistent: see `classic_death`.
         ask_counters: where counters of queues are read; None = over the connection of OpenWire.
         virtual_topics: of the broker; they copy what is sent to a topic into queues.
         demands_subscribers: nothing is sent to a topic without a subscriber.

@@ -1,0 +1,54 @@
+"""What Classic notes on a dead letter, on every wire: why it died, and that it was non-persistent.
+
+Source: ActiveMQ Classic, RegionBroker.sendToDeadLetterQueue (`dlqDeliveryFailureCause`,
+`originalDeliveryMode`; an application's copy has them, too).
+"""
+
+from collections.abc import Callable
+
+from amqsidecar.model.destination import Destination
+
+KeepsNonPersistent = Callable[[Destination], bool]
+"""Tells whether the strategy of a destination keeps non-persistent messages: else nothing that lies
+in a dead-letter queue was one, whatever it says."""
+
+_EXPIRED = "java.lang.Throwable: Message Expired. Expiration:"
+# Why: the in-broker plugin knows only the first text and redelivers the second by mistake.
+_STORE_DUPLICATE, _CURSOR_DUPLICATE = (
+    "duplicate from store for ",
+    "duplicate paged in from cursor for ",
+)
+# Bound: no time is longer, and Python refuses to read very long numbers.
+_DIGITS_MAX = 20
+
+
+def always_keeps(destination: Destination) -> bool:
+    """Return the message's own claim: used where the strategies are not known."""
+    del destination
+    return True
+
+
+def has_expired(cause: str | None, sent_ms: int, expires_at_ms: int, now_ms: int) -> bool:
+    """Return whether a message expired, and not the original of a copy.
+
+    A poison ack without a cause leaves the property as it was, so an application that forwards
+    all properties of an expired message brings its cause along. What expires does so after it was
+    sent.
+
+    Args:
+        cause: the broker's words; None = none.
+        sent_ms: when the message was sent.
+        expires_at_ms: without a cause, what had to expire before now has expired; 0 = never.
+        now_ms: the time.
+    """
+    if cause is None:
+        return 0 < expires_at_ms < now_ms
+    if not cause.startswith(_EXPIRED):
+        return False
+    number = cause[len(_EXPIRED) :].strip()[:_DIGITS_MAX]
+    return not (number.isascii() and number.isdigit()) or int(number) > sent_ms
+
+
+def tells_store_duplicate(cause: str | None) -> bool:
+    """Return whether a cause says that the broker's store already had the id."""
+    return cause is not None and (_STORE_DUPLICATE in cause or _CURSOR_DUPLICATE in cause)
