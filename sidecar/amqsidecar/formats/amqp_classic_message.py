@@ -24,7 +24,14 @@ from amqsidecar.formats.classic_death import (
     has_expired,
     tells_store_duplicate,
 )
-from amqsidecar.formats.redelivery_mark import MARKS, check_on, life_of, marks_of, original_id
+from amqsidecar.formats.redelivery_mark import (
+    MARK_NAMES,
+    MARKS,
+    check_on,
+    life_of,
+    marks_of,
+    original_id,
+)
 from amqsidecar.model.destination import Destination, parse_destination
 from amqsidecar.model.provenance import Provenance, kept_cause
 from amqsidecar.model.sidecar_names import (
@@ -173,11 +180,7 @@ def read_provenance(
     expires_at_ms = _expires_at_ms(found)
     original_ms = expires_at_ms if is_native_made else _number(properties.get(ORIGINAL_EXPIRATION))
     redelivery_id, redelivery_count = life_of(
-        marks_of(
-            amqp.plain_value(properties.get(PROPERTY_REDELIVERY_ID)),
-            amqp.plain_value(properties.get(PROPERTY_REDELIVERY_COUNT)),
-            amqp.plain_value(properties.get(PROPERTY_REDELIVERY_CHECK)),
-        ),
+        marks_of(*(amqp.plain_value(properties.get(name)) for name in MARK_NAMES)),
         (origin, source),
         _identity(found.properties),
         is_given_up=PROPERTY_CAUSE in properties,

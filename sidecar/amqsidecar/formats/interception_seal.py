@@ -12,19 +12,15 @@ from typing import Final
 
 import msgspec
 
-from amqsidecar.model.sidecar_names import (
-    PROPERTY_CAUSE,
-    PROPERTY_REDELIVERY_CHECK,
-    PROPERTY_REDELIVERY_COUNT,
-    PROPERTY_REDELIVERY_ID,
-)
+from amqsidecar.formats.redelivery_mark import MARK_NAMES
+from amqsidecar.model.sidecar_names import PROPERTY_CAUSE
 
 CopyKeysOf = Callable[[], Sequence[bytes]]
 """Returns the keys of now, at least one; the first key seals."""
 
 SEALED_PROPERTIES: Final = (
     *("_AMQ_ORIG_ADDRESS", "_AMQ_ORIG_QUEUE", "_AMQ_ORIG_ROUTING_TYPE", PROPERTY_CAUSE),
-    *(PROPERTY_REDELIVERY_ID, PROPERTY_REDELIVERY_COUNT, PROPERTY_REDELIVERY_CHECK),
+    *MARK_NAMES,
 )
 """Properties that a seal covers."""
 

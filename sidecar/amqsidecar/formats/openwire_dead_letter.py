@@ -16,29 +16,18 @@ from amqsidecar.formats.openwire_properties import (
     encode_text,
     read_properties,
 )
-from amqsidecar.formats.redelivery_mark import life_of, marks_of
+from amqsidecar.formats.redelivery_mark import ENCODED_MARK_NAMES, life_of, marks_of
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.provenance import Provenance, kept_cause
-from amqsidecar.model.sidecar_names import (
-    PROPERTY_REDELIVERY_CHECK,
-    PROPERTY_REDELIVERY_COUNT,
-    PROPERTY_REDELIVERY_ID,
-    PROPERTY_RULES_DIGEST,
-)
+from amqsidecar.model.sidecar_names import PROPERTY_RULES_DIGEST
 
 CAUSE = b"dlqDeliveryFailureCause"
 ORIGINAL_EXPIRATION = b"originalExpiration"
 ORIGINAL_DELIVERY_MODE = b"originalDeliveryMode"
 CYCLE = b"amqsidecarCycle"
 _RULES_DIGEST = PROPERTY_RULES_DIGEST.encode()
-_REDELIVERY_ID = PROPERTY_REDELIVERY_ID.encode()
-_REDELIVERY_COUNT = PROPERTY_REDELIVERY_COUNT.encode()
-_REDELIVERY_CHECK = PROPERTY_REDELIVERY_CHECK.encode()
 _PROVENANCE_NAMES = frozenset(
-    (
-        *(CAUSE, ORIGINAL_EXPIRATION, ORIGINAL_DELIVERY_MODE),
-        *(_REDELIVERY_ID, _REDELIVERY_COUNT, _REDELIVERY_CHECK),
-    )
+    (CAUSE, ORIGINAL_EXPIRATION, ORIGINAL_DELIVERY_MODE, *ENCODED_MARK_NAMES)
 )
 
 _SHORT = Struct(">H")
@@ -277,19 +266,13 @@ def _provenance(
     cause_text = found.get(CAUSE)
     cause_text = cause_text if isinstance(cause_text, str) else None
     original_ms = number_of(found.get(ORIGINAL_EXPIRATION))
-    redelivery_id, redelivery_count = None, 0
     place = None if isinstance(origin, str) else origin
-    if _REDELIVERY_ID in found:
-        redelivery_id, redelivery_count = life_of(
-            marks_of(
-                found[_REDELIVERY_ID],
-                found.get(_REDELIVERY_COUNT),
-                found.get(_REDELIVERY_CHECK),
-            ),
-            (place, source),
-            identity_of(parts),
-            is_given_up=False,
-        )
+    redelivery_id, redelivery_count = life_of(
+        marks_of(*map(found.get, ENCODED_MARK_NAMES)),
+        (place, source),
+        identity_of(parts),
+        is_given_up=False,
+    )
     return Provenance(
         origin=place,
         cause=kept_cause(cause_text),

@@ -17,14 +17,13 @@ from amqsidecar.model.sidecar_names import (
     PROPERTY_REDELIVERY_ID,
 )
 
-MARKS: Final = frozenset(
-    (
-        *(PROPERTY_REDELIVERY_ID, PROPERTY_REDELIVERY_COUNT),
-        *(PROPERTY_REDELIVERY_DELAY, PROPERTY_REDELIVERY_CHECK),
-    )
-)
+MARK_NAMES: Final = (PROPERTY_REDELIVERY_ID, PROPERTY_REDELIVERY_COUNT, PROPERTY_REDELIVERY_CHECK)
+"""The properties that `marks_of` takes, in its order."""
+
+MARKS: Final = frozenset((*MARK_NAMES, PROPERTY_REDELIVERY_DELAY))
 """The properties that each re-send replaces."""
 
+ENCODED_MARK_NAMES: Final = tuple(name.encode() for name in MARK_NAMES)
 ENCODED_MARKS: Final = frozenset(name.encode() for name in MARKS)
 
 _COUNT_LIMIT: Final = 2**31
@@ -97,6 +96,17 @@ def check_of(
 def check_on(resend: Resend, identity: bytes) -> str:
     """Return the check of a message to send; see `check_of`."""
     return check_of(resend.redelivery_id, resend.redelivery_count, resend.destination, identity)
+
+
+def mark_headers(resend: Resend, identity: bytes) -> list[tuple[bytes, bytes]]:
+    """Return the marks of a message to send, as headers."""
+    values = {
+        PROPERTY_REDELIVERY_ID: resend.redelivery_id,
+        PROPERTY_REDELIVERY_COUNT: str(resend.redelivery_count),
+        PROPERTY_REDELIVERY_DELAY: str(resend.redelivery_delay_ms),
+        PROPERTY_REDELIVERY_CHECK: check_on(resend, identity),
+    }
+    return [(name.encode(), value.encode()) for name, value in values.items()]
 
 
 def life_of(

@@ -33,7 +33,13 @@ from amqsidecar.formats.artemis_properties import (
     number_of,
 )
 from amqsidecar.formats.payload import Footprint, Payload
-from amqsidecar.formats.redelivery_mark import ENCODED_MARKS, check_on, life_of, marks_of
+from amqsidecar.formats.redelivery_mark import (
+    ENCODED_MARK_NAMES,
+    ENCODED_MARKS,
+    life_of,
+    mark_headers,
+    marks_of,
+)
 from amqsidecar.formats.stomp_frame import (
     Frame,
     Header,
@@ -49,10 +55,6 @@ from amqsidecar.model.sidecar_names import (
     PROPERTY_CAUSE,
     PROPERTY_ORIGINAL_DUPLICATE_ID,
     PROPERTY_ORIGINAL_MESSAGE_ID,
-    PROPERTY_REDELIVERY_CHECK,
-    PROPERTY_REDELIVERY_COUNT,
-    PROPERTY_REDELIVERY_DELAY,
-    PROPERTY_REDELIVERY_ID,
     PROPERTY_SEAL,
 )
 
@@ -94,10 +96,6 @@ _STANDARD = frozenset((b"correlation-id", b"priority", b"persistent", b"reply-to
 _DUPLICATE = DUPLICATE_ID.encode()
 _ORIGINAL_DUPLICATE = PROPERTY_ORIGINAL_DUPLICATE_ID.encode()
 _INTERCEPTION_ID = INTERCEPTION_ID_PREFIX.encode()
-_REDELIVERY_ID = PROPERTY_REDELIVERY_ID.encode()
-_REDELIVERY_COUNT = PROPERTY_REDELIVERY_COUNT.encode()
-_REDELIVERY_DELAY = PROPERTY_REDELIVERY_DELAY.encode()
-_REDELIVERY_CHECK = PROPERTY_REDELIVERY_CHECK.encode()
 # Why none: nothing known at the SEND stays on the message, and STOMP has no message ids.
 _NO_IDENTITY: Final = b""
 _ORIGINAL_ID = PROPERTY_ORIGINAL_MESSAGE_ID.encode()
@@ -235,13 +233,9 @@ def read_provenance(
     is_copy = not is_given_up and any(
         name in _MARKS_OF_OTHERS or name.startswith(b"__HDR_") for name in found
     )
-    if _REDELIVERY_ID in found and not is_copy:
+    if not is_copy:
         redelivery_id, redelivery_count = life_of(
-            marks_of(
-                _text(found[_REDELIVERY_ID]),
-                _text(found.get(_REDELIVERY_COUNT)),
-                _text(found.get(_REDELIVERY_CHECK)),
-            ),
+            marks_of(*(_text(found.get(name)) for name in ENCODED_MARK_NAMES)),
             (destination, source),
             _NO_IDENTITY,
             is_given_up=is_given_up,
@@ -325,13 +319,7 @@ def resend_frame(resend: Resend, now_ms: int) -> tuple[list[Header], memoryview]
             continue
         elif not (is_second and name in _STANDARD) and not _is_cut(name, resend.is_final):
             sent.append((name, value))
-    sent += [
-        (_REDELIVERY_ID, resend.redelivery_id.encode()),
-        (_REDELIVERY_COUNT, b"%d" % resend.redelivery_count),
-        (_REDELIVERY_DELAY, b"%d" % resend.redelivery_delay_ms),
-        (_REDELIVERY_CHECK, check_on(resend, _NO_IDENTITY).encode()),
-    ]
-    return sent, body
+    return sent + mark_headers(resend, _NO_IDENTITY), body
 
 
 class GivenUp(NamedTuple):

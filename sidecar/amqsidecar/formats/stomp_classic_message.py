@@ -22,9 +22,10 @@ from amqsidecar.formats.classic_death import (
 )
 from amqsidecar.formats.payload import Footprint, Payload
 from amqsidecar.formats.redelivery_mark import (
+    ENCODED_MARK_NAMES,
     ENCODED_MARKS,
-    check_on,
     life_of,
+    mark_headers,
     marks_of,
     original_id,
 )
@@ -45,9 +46,6 @@ from amqsidecar.model.sidecar_names import (
     PROPERTY_CAUSE,
     PROPERTY_ORIGINAL_DESTINATION,
     PROPERTY_ORIGINAL_MESSAGE_ID,
-    PROPERTY_REDELIVERY_CHECK,
-    PROPERTY_REDELIVERY_COUNT,
-    PROPERTY_REDELIVERY_DELAY,
     PROPERTY_REDELIVERY_ID,
     PROPERTY_RULES_DIGEST,
 )
@@ -62,9 +60,6 @@ _ORIGINAL_EXPIRATION = b"originalExpiration"
 _ORIGINAL_DELIVERY_MODE = b"originalDeliveryMode"
 _ORIGINAL_DESTINATION = b"original-destination"
 _REDELIVERY_ID = PROPERTY_REDELIVERY_ID.encode()
-_REDELIVERY_COUNT = PROPERTY_REDELIVERY_COUNT.encode()
-_REDELIVERY_DELAY = PROPERTY_REDELIVERY_DELAY.encode()
-_REDELIVERY_CHECK = PROPERTY_REDELIVERY_CHECK.encode()
 _ORIGINAL_MESSAGE_ID = PROPERTY_ORIGINAL_MESSAGE_ID.encode()
 _OWN_ORIGINAL_DESTINATION = PROPERTY_ORIGINAL_DESTINATION.encode()
 
@@ -202,13 +197,10 @@ def provenance(
     redelivery_id, redelivery_count = None, 0
     # Why: a sidecar sends over STOMP; what another kind of client has made is a copy.
     is_stomp_made = _STOMP_MADE_ID.fullmatch(message.message_id) is not None
-    if is_stomp_made and _REDELIVERY_ID in found:
+    if is_stomp_made:
+        marks = (found.get(name, b"").decode(errors="replace") for name in ENCODED_MARK_NAMES)
         redelivery_id, redelivery_count = life_of(
-            marks_of(
-                found[_REDELIVERY_ID].decode(errors="replace"),
-                found.get(_REDELIVERY_COUNT, b"").decode(errors="replace"),
-                found.get(_REDELIVERY_CHECK, b"").decode(errors="replace"),
-            ),
+            marks_of(*marks),
             (place, source),
             _identity(sent_ms),
             is_given_up=False,
@@ -373,12 +365,7 @@ class StompResendEncoder:
 
     @staticmethod
     def _ours(resend: Resend, found: dict[bytes, bytes], timestamp_ms: int) -> list[Header]:
-        headers = [
-            (_REDELIVERY_ID, resend.redelivery_id.encode()),
-            (_REDELIVERY_COUNT, b"%d" % resend.redelivery_count),
-            (_REDELIVERY_DELAY, b"%d" % resend.redelivery_delay_ms),
-            (_REDELIVERY_CHECK, check_on(resend, _identity(timestamp_ms)).encode()),
-        ]
+        headers = mark_headers(resend, _identity(timestamp_ms))
         shown_id = original_id(
             found.get(_ORIGINAL_MESSAGE_ID) or None,
             found.get(b"message-id"),

@@ -19,13 +19,10 @@ from amqsidecar.formats.artemis_properties import (
     make_origin,
     number_of,
 )
-from amqsidecar.formats.redelivery_mark import life_of, marks_of
+from amqsidecar.formats.redelivery_mark import MARK_NAMES, life_of, marks_of
 from amqsidecar.model.provenance import Provenance, kept_cause
 from amqsidecar.model.sidecar_names import (
     PROPERTY_CAUSE,
-    PROPERTY_REDELIVERY_CHECK,
-    PROPERTY_REDELIVERY_COUNT,
-    PROPERTY_REDELIVERY_ID,
 )
 
 LISTED_MAX: Final = 10_000
@@ -95,11 +92,7 @@ def _read_listed(
     number = entry.get("_AMQ_ORIG_MESSAGE_ID") or entry.get("x-opt-ORIG-MESSAGE-ID")
     message_id, created_ms = _message_id(entry), int(entry.get("timestamp", 0))
     redelivery_id, redelivery_count = life_of(
-        marks_of(
-            entry.get(PROPERTY_REDELIVERY_ID),
-            entry.get(PROPERTY_REDELIVERY_COUNT),
-            entry.get(PROPERTY_REDELIVERY_CHECK),
-        ),
+        marks_of(*map(entry.get, MARK_NAMES)),
         (destination, queue.destination),
         identity_of(message_id, created_ms),
         is_given_up=number is None,
