@@ -43,7 +43,6 @@ class View(Protocol):
 
     def show(self, caption: str, snapshot: Snapshot, elapsed_s: float) -> None:
         """Show how things stand now."""
-        ...
 
 
 class Board:

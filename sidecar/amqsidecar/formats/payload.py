@@ -10,7 +10,6 @@ class Spooled(Protocol):
 
     def __len__(self) -> int:
         """Return their number."""
-        ...
 
     def __bytes__(self) -> bytes:
         """Return them.
@@ -18,11 +17,9 @@ class Spooled(Protocol):
         Raises:
             LinkLost: they can't be read any more.
         """
-        ...
 
     def part(self, begin: int, end: int) -> "Spooled":
         """Return some of them, without reading; `end` may lie behind the last one."""
-        ...
 
     def ending_with(self, end: bytes) -> "Spooled":
         """Return them with the last ones replaced, also where they were taken from.
@@ -30,7 +27,6 @@ class Spooled(Protocol):
         Raises:
             LinkLost: they can't be written any more.
         """
-        ...
 
 
 Payload = bytes | Spooled
@@ -42,11 +38,9 @@ class PayloadWriter(Protocol):
 
     def write(self, data: bytes | memoryview, /) -> int:
         """Take all of the next bytes; return their number."""
-        ...
 
     def getvalue(self) -> Payload:
         """Return all written bytes."""
-        ...
 
 
 BeginPayload = Callable[[int], PayloadWriter]

@@ -93,7 +93,6 @@ class Way(Protocol):
         Raises:
             HttpRefused: it was taken, and leads nowhere.
         """
-        ...
 
 
 ROLES: Final = {Role.VIEWER.value: VIEWING, Role.OPERATOR.value: EVERYTHING}

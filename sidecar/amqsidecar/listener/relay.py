@@ -51,27 +51,21 @@ class Listening(Protocol):
 
     def logged_in(self, relay: "Relay", is_unread: bool) -> None:
         """Note an accepted log-in, or a protocol in which log-ins are not visible."""
-        ...
 
     def held(self, relay: "Relay", change: int) -> None:
         """Note how many more bytes are held for a client; may end the connection."""
-        ...
 
     def relayed(self, from_client: int, from_broker: int, duration_s: float) -> None:
         """Count bytes, and the seconds they took."""
-        ...
 
     def settled(self, settled: Settled, login: str) -> None:
         """Count outcomes of messages that were given up."""
-        ...
 
     def unreached(self, why: str) -> None:
         """Count a client for which the broker could not be reached."""
-        ...
 
     def ended(self, relay: "Relay", why: str) -> None:
         """Forget a connection; "" = one of its ends closed it."""
-        ...
 
 
 def reset(connected: socket.socket) -> None:

@@ -5,6 +5,10 @@ from collections.abc import Collection, Iterator, Sequence
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
+from amqsidecar.formats.amqp_frames import FrameCutter, FrameFragment
+from amqsidecar.formats.interception_seal import CopyKeysOf
+from amqsidecar.formats.stomp_stream import Piece, StreamCutter
+
 
 class OnFailure(StrEnum):
     """Treatment of a message that its consumer gives up and that can't be saved."""
@@ -39,7 +43,6 @@ class Pieces(Protocol):
         Raises:
             OSError: it can't be read.
         """
-        ...
 
 
 class ToBroker(NamedTuple):
@@ -78,28 +81,6 @@ class Ended(NamedTuple):
 Effect = ToBroker | BodyToBroker | ToClient | Settled | Ended
 
 
-class Cutter(Protocol):
-    """Cuts one direction of a connection into frames."""
-
-    @property
-    def held_bytes(self) -> int:
-        """Bytes that are held back."""
-        ...
-
-    def rest(self) -> bytes:
-        """Return the bytes held back, and hold nothing back."""
-        ...
-
-
-class Raw(Protocol):
-    """A piece of a stream."""
-
-    @property
-    def raw(self) -> bytes:
-        """Its bytes."""
-        ...
-
-
 class ClientSession(ABC):
     """One client's connection as a state machine: both directions, cut, and their effects.
 
@@ -108,13 +89,26 @@ class ClientSession(ABC):
         is_logged_in: the broker has accepted its log-in, or the protocol is passed on unread.
     """
 
-    _from_client: Cutter
-    _from_broker: Cutter
+    _from_client: FrameCutter | StreamCutter
+    _from_broker: FrameCutter | StreamCutter
     # Of the client, cut, and not looked at yet.
-    _waiting: Collection[Raw]
+    _waiting: Collection[FrameFragment | Piece]
+    # Of the broker: a message of which the end has not been seen.
+    _arriving: object = None
 
-    def __init__(self) -> None:
-        """Begin with a connection that was just made."""
+    def __init__(
+        self, on_failure: OnFailure, prefixes: tuple[str, ...], keys: CopyKeysOf | None
+    ) -> None:
+        """Begin with a connection that was just made.
+
+        Args:
+            on_failure: treatment of a message that can't be saved.
+            prefixes: that the acceptor cuts off the names of destinations.
+            keys: that seal copies; None = they have no seal.
+        """
+        self._on_failure = on_failure
+        self._prefixes = prefixes
+        self._keys = keys
         self.login = ""
         self.is_logged_in = False
         self._client_is_plain = self._broker_is_plain = False
@@ -171,6 +165,26 @@ class ClientSession(ABC):
         """Return the bytes held back of the broker; for when it sends no more."""
         rest = self._from_broker.rest()
         return self._done([ToClient(rest)] if rest else [])
+
+    @property
+    def _sealing_key(self) -> bytes | None:
+        return None if self._keys is None else self._keys()[0]
+
+    def _say(self, frame: bytes) -> None:
+        """Send a frame of the listener to the client where its stream permits one."""
+        if self._arriving is None and self._from_broker.is_between_frames:
+            self._effects.append(ToClient(frame))
+        else:
+            self._said.append(frame)
+
+    def _failed(self, how: GiveUp, count: int, why: str, *, is_destroyed: bool = True) -> bool:
+        """Return whether the client's frame is passed on although its messages can't be saved."""
+        is_refused = is_destroyed and self._on_failure is OnFailure.CLOSED
+        outcome = NackOutcome.REFUSED if is_refused else NackOutcome.PASSED
+        self._effects.append(Settled(how, outcome, count, why))
+        if is_refused:
+            self._end(f"a message that its consumer gave up can't be saved: {why}")
+        return not is_refused
 
     def _end(self, why: str) -> None:
         self._is_over = True

@@ -1,5 +1,6 @@
 """The unsettled messages of one AMQP client, and their links; no IO."""
 
+from dataclasses import dataclass
 from typing import Final
 
 from amqsidecar.formats import amqp_sections as amqp
@@ -45,15 +46,13 @@ class ConsumerLink:
         return "" if self.is_topic or not _CLASSIC_SIGNS.isdisjoint(name) else name
 
 
+@dataclass(slots=True, eq=False)
 class UnsettledMessage:
     """A message that is not settled."""
 
-    __slots__ = ("body", "is_here", "link")
-
-    def __init__(self, link: ConsumerLink, body: KeptBody) -> None:
-        self.link = link
-        self.body = body
-        self.is_here = False
+    link: ConsumerLink
+    body: KeptBody
+    is_here: bool = False
 
     @property
     def is_whole(self) -> bool:

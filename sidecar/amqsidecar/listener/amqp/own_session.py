@@ -4,6 +4,7 @@ Source: AMQP 1.0, part 2.5 (sessions), part 2.6 (links), part 4.1 (coordinator).
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from amqsidecar.formats import amqp_frames as frames
@@ -93,9 +94,7 @@ class OwnSession:
 
     def ask(self, request: bytes) -> int:
         """Send a request to the coordinator; return its delivery number."""
-        number = self._count(TRANSACTIONS, 1)
-        fields = [amqp.unsigned(TRANSACTIONS), amqp.unsigned(number), binary(number.to_bytes(4))]
-        fields += [amqp.unsigned(0), FALSE]
+        number, fields = self._transfer(TRANSACTIONS, 1)
         self._send(frames.TRANSFER, fields, b"\x00\x53\x77" + request)
         return number
 
@@ -105,9 +104,7 @@ class OwnSession:
         frame_count = -(-parcel.size // payload_bytes)
         if not self.has_credit(parcel.link) or frame_count > self._window:
             return None
-        number = self._count(parcel.link, frame_count)
-        fields = [amqp.unsigned(parcel.link), amqp.unsigned(number), binary(number.to_bytes(4))]
-        fields += [amqp.unsigned(0), FALSE]
+        number, fields = self._transfer(parcel.link, frame_count)
         state = (
             described(frames.TRANSACTIONAL_STATE, [binary(transaction)])
             if transaction
@@ -120,14 +117,16 @@ class OwnSession:
     def _send(self, code: int, fields: list[bytes], payload: bytes = b"") -> None:
         self._effects.append(ToBroker(frame_of(self.channel, code, fields, payload)))
 
-    def _count(self, handle: int, frame_count: int) -> int:
+    def _transfer(self, handle: int, frame_count: int) -> tuple[int, list[bytes]]:
+        """Count a message as sent; return its number and the first fields of its frames."""
         number = self._next_id
         self._next_id = (number + 1) & 0xFFFFFFFF
         self._frames_sent += frame_count
         self._window -= frame_count
         self._links[handle].sent += 1
         self._links[handle].credit -= 1
-        return number
+        fields = [amqp.unsigned(handle), amqp.unsigned(number), binary(number.to_bytes(4))]
+        return number, [*fields, amqp.unsigned(0), FALSE]
 
     def is_own(self, said: Performative) -> bool:
         """Return whether a frame of the broker is about this session."""
@@ -164,13 +163,12 @@ class OwnSession:
         return -1 if link is None else link.handle
 
 
+@dataclass(slots=True)
 class _OwnLink:
-    __slots__ = ("credit", "handle", "is_open", "sent")
-
-    def __init__(self, handle: int) -> None:
-        self.handle = handle
-        self.is_open = False
-        self.credit = self.sent = 0
+    handle: int
+    is_open: bool = False
+    credit: int = 0
+    sent: int = 0
 
 
 class _FramedParcel(NamedTuple):

@@ -118,39 +118,28 @@ class Copy:
                 yield piece[left:]
 
 
-class Rescue:
+class Rescue(NamedTuple):
     """One disposition, and the messages to send before it is settled.
 
     Attributes:
-        raw: the client's frame.
+        said: the client's disposition.
+        raw: its frame.
         forward: what the broker gets when all is sent; b"" = its acceptance is in the transaction.
     """
 
-    __slots__ = (
-        *("answer", "channel", "first", "forward", "is_settled", "last", "messages", "parcels"),
-        *("raw", "state"),
-    )
+    channel: ClientChannel
+    said: Performative
+    raw: bytes
+    answer: Answer
+    messages: list[UnsettledMessage]
+    parcels: list[Parcel]
+    forward: bytes
 
-    def __init__(
-        self,
-        channel: ClientChannel,
-        disposition: Performative,
-        raw: bytes,
-        answer: Answer,
-        messages: list[UnsettledMessage],
-        parcels: list[Parcel],
-        forward: bytes,
-    ) -> None:
-        self.channel = channel
-        self.first = disposition.number(1)
-        self.last = disposition.number(2, self.first)
-        self.is_settled = disposition.flag(3)
-        self.state = disposition.field(4)
-        self.raw = raw
-        self.answer = answer
-        self.messages = messages
-        self.parcels = parcels
-        self.forward = forward
+    @property
+    def numbers(self) -> list[bytes]:
+        """The first and the last delivery that it is about, encoded."""
+        first = self.said.number(1)
+        return [amqp.unsigned(first), amqp.unsigned(self.said.number(2, first))]
 
     @property
     def needs_notes(self) -> bool:

@@ -51,7 +51,6 @@ from amqsidecar.listener.session import (
     GiveUp,
     NackOutcome,
     OnFailure,
-    Settled,
     ToBroker,
     ToClient,
 )
@@ -87,13 +86,10 @@ class AmqpSession(ClientSession):
         notes: NoteSettings | None = None,
         keys: CopyKeysOf | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(on_failure, prefixes, keys)
         self._from_client, self._from_broker = FrameCutter(), FrameCutter()
         self._waiting: deque[FrameFragment] = deque()
         self._budget = budget
-        self._on_failure = on_failure
-        self._prefixes = prefixes
-        self._keys = keys
         # None = notes are not read, or the broker refuses them to this client.
         self._notes = notes
         self._container = ""
@@ -298,7 +294,10 @@ class AmqpSession(ClientSession):
             if not min(self._client_channels, self._broker_channels):
                 raise UndecodableMessage("the connection has no second channel")
         except (UndecodableMessage, OSError) as problem:
-            return self._failed(answer, str(problem), messages)
+            ClientChannel.drop(messages)
+            is_destroyed = self._is_artemis and answer.how is GiveUp.REJECTED
+            count, why = len(messages), str(problem)
+            return self._failed(answer.how, count, why, is_destroyed=is_destroyed)
         rescue = Rescue(channel, said, raw, answer, messages, parcels, forward)
         self._rescues.append(rescue)
         self._drive()
@@ -312,8 +311,7 @@ class AmqpSession(ClientSession):
         client = self._client
         outcome = "reject" if answer.how is GiveUp.REJECTED else "modified"
         cause = client.cause(outcome, answer.reason)
-        key = None if self._keys is None else self._keys()[0]
-        copies = [Copy(one, client, cause, key).parcel for one in messages]
+        copies = [Copy(one, client, cause, self._sealing_key).parcel for one in messages]
         # Why in front: a copy without its note would come back early.
         return [*self._note_parcels(messages, answer), *copies] if answer.delay_ms else copies
 
@@ -345,17 +343,6 @@ class AmqpSession(ClientSession):
             return raw
         fields = [*said.fields[:4], described(frames.REJECTED, []), *said.fields[5:]]
         return frame_of(channel.number, frames.DISPOSITION, fields)
-
-    def _failed(self, answer: Answer, why: str, messages: list[UnsettledMessage]) -> bool:
-        """Return whether a disposition is passed on although its message can't be saved."""
-        ClientChannel.drop(messages)
-        is_destroyed = self._is_artemis and answer.how is GiveUp.REJECTED
-        if is_destroyed and self._on_failure is OnFailure.CLOSED:
-            self._effects.append(Settled(answer.how, NackOutcome.REFUSED, len(messages), why))
-            self._end(f"a message that its consumer rejected can't be saved: {why}")
-            return False
-        self._effects.append(Settled(answer.how, NackOutcome.PASSED, len(messages), why))
-        return True
 
     # The broker's side
 
@@ -497,8 +484,7 @@ class AmqpSession(ClientSession):
         accepted = described(frames.ACCEPTED, [])
         state = described(frames.TRANSACTIONAL_STATE, [binary(self._transaction), accepted])
         for rescue in self._current:
-            numbers = [amqp.unsigned(rescue.first), amqp.unsigned(rescue.last)]
-            fields = [TRUE, *numbers, TRUE, state]
+            fields = [TRUE, *rescue.numbers, TRUE, state]
             frame = frame_of(rescue.channel.number, frames.DISPOSITION, fields)
             self._effects.append(ToBroker(frame))
 
@@ -538,7 +524,7 @@ class AmqpSession(ClientSession):
         for rescue in self._current:
             if rescue.forward:
                 self._effects.append(ToBroker(rescue.forward))
-            elif not rescue.is_settled:
+            elif not rescue.said.flag(3):
                 self._settle(rescue)
             outcome = NackOutcome.NOTED if rescue.forward else NackOutcome.INTERCEPTED
             self._effects.append(rescue.settled(outcome))
@@ -550,17 +536,8 @@ class AmqpSession(ClientSession):
 
     def _settle(self, rescue: Rescue) -> None:
         """Send the client, which waits for it, the broker's part of the settlement."""
-        numbers = [amqp.unsigned(rescue.first), amqp.unsigned(rescue.last)]
-        fields = [FALSE, *numbers, TRUE, rescue.state]
-        frame = frame_of(rescue.channel.broker_number, frames.DISPOSITION, fields)
-        self._say(frame)
-
-    def _say(self, frame: bytes) -> None:
-        """Send a frame to the client where its stream permits one."""
-        if self._arriving is None and self._from_broker.is_between_frames:
-            self._effects.append(ToClient(frame))
-        else:
-            self._said.append(frame)
+        fields = [FALSE, *rescue.numbers, TRUE, rescue.said.field(4)]
+        self._say(frame_of(rescue.channel.broker_number, frames.DISPOSITION, fields))
 
     def _not_taken(self, error: tuple[str, str]) -> None:
         why = ": ".join(filter(None, error)) or "it did not accept the copy"

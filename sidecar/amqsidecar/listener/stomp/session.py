@@ -13,6 +13,7 @@ DISCONNECT, could otherwise acknowledge a message whose copy is refused.
 """
 
 from collections import deque
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from amqsidecar.errors import RemoteProtocolError
@@ -50,15 +51,14 @@ _FIRST_WORDS: Final = (b"CONNECT\n", b"CONNECT\r\n", b"STOMP\n", b"STOMP\r\n")
 _WEB: Final = b"GET "
 
 
+@dataclass(slots=True)
 class _Rescue:
-    """One NACK whose copies are on their way."""
+    """One NACK whose copies are on their way; `missing` are their receipts."""
 
-    __slots__ = ("count", "messages", "missing", "then")
-
-    def __init__(self, messages: list[UnackedMessage], count: int, then: bytes) -> None:
-        self.messages = messages
-        self.count = self.missing = count
-        self.then = then
+    messages: list[UnackedMessage]
+    count: int
+    missing: int
+    then: bytes
 
 
 class _Commit(NamedTuple):
@@ -94,15 +94,12 @@ class StompSession(ClientSession):
         keys: CopyKeysOf | None = None,
     ) -> None:
         """Begin with a connection that was just made."""
-        super().__init__()
+        super().__init__(on_failure, prefixes, keys)
         self._from_client, self._from_broker = StreamCutter(), StreamCutter()
         self._waiting: deque[Piece] = deque()
         self._from_client.head_bytes_max = LOGIN_BYTES_MAX
-        self._prefixes = prefixes
-        self._keys = keys
         self._client_id = ""
         self._key = key
-        self._on_failure = on_failure
         self._names = 0
         self._is_known = False
         self._is_dropping = False
@@ -183,7 +180,8 @@ class StompSession(ClientSession):
             self._is_known = True
             return data
         if any(word.startswith(begin) for word in (*_FIRST_WORDS, _WEB)):
-            return self._hold(data)
+            self._from_client.hold(data)
+            return b""
         self._is_known = self._client_is_plain = self._broker_is_plain = True
         self.is_logged_in = True
         if said := self._from_broker.rest():
@@ -192,10 +190,6 @@ class StompSession(ClientSession):
             self._end("STOMP over WebSocket is not intercepted")
             return b""
         return data
-
-    def _hold(self, data: bytes) -> bytes:
-        self._from_client.hold(data)
-        return b""
 
     def _unreadable_client(self, problem: str) -> list[Effect]:
         if self._on_failure is OnFailure.CLOSED:
@@ -272,7 +266,7 @@ class StompSession(ClientSession):
         is_cumulative = len(covered) > 1
         if is_cumulative and given_up:
             # Why: the broker acknowledges them with this one, whatever their transaction becomes.
-            return self._save(head, covered, given_up)
+            return self._save(head, covered, given_up, raw_header(head, b"receipt"))
         self._deliveries.drop(covered)
         return True
 
@@ -281,7 +275,9 @@ class StompSession(ClientSession):
             return True
         covered = self._deliveries.covered(headers)
         if not covered:
-            return not self._broker_is_plain or self._failed("its delivery was not seen", 1)
+            return not self._broker_is_plain or self._failed(
+                GiveUp.NACK, 1, "its delivery was not seen"
+            )
         transaction = headers.get(b"transaction", b"")
         if transaction in self._transactions:
             for one in covered:
@@ -291,49 +287,45 @@ class StompSession(ClientSession):
             if b"receipt" in headers:
                 self._say(b"RECEIPT\nreceipt-id:%b\n\n\0" % raw_header(head, b"receipt"))
             return False
-        return self._save(head, covered, covered)
+        return self._save(head, covered, covered, raw_header(head, b"receipt"))
 
     def _save(
-        self, head: bytes, covered: list[UnackedMessage], saved: list[UnackedMessage]
+        self,
+        head: bytes,
+        covered: list[UnackedMessage],
+        saved: list[UnackedMessage],
+        receipt: bytes = b"",
     ) -> bool:
-        """Send copies; the frame follows as an ACK. Return whether it is passed on instead."""
-        if not all(one.is_whole for one in saved):
-            self._deliveries.drop(covered)
-            return self._failed("no room was left to keep it", len(saved))
-        then = ack_frame(head, raw_header(head, b"receipt"))
-        return self._send_copies(covered, saved, then, reason_of(head))
+        """Send copies; the frame follows as an ACK. Return whether it is passed on instead.
 
-    def _send_copies(
-        self, covered: list[UnackedMessage], saved: list[UnackedMessage], then: bytes, reason: str
-    ) -> bool:
-        """Send copies, then a frame; return whether the NACK is passed on instead."""
-        user = self.login or self._client_id or "a STOMP client"
+        Args:
+            head: of the frame.
+            covered: what the frame is about.
+            saved: of these, what is given up.
+            receipt: that the ACK asks for, escaped; b"" = none.
+        """
         known = self._deliveries
+        if not all(one.is_whole for one in saved):
+            known.drop(covered)
+            return self._failed(GiveUp.NACK, len(saved), "no room was left to keep it")
+        user, reason = self.login or self._client_id or "a STOMP client", reason_of(head)
         nack = Nack(user, self._client_id, known.session, reason, self._prefixes, known.version)
-        key = None if self._keys is None else self._keys()[0]
+        key = self._sealing_key
         receipts = [self._name() for _ in saved]
         sent = list(zip(saved, receipts, strict=True))
         try:
-            heads = [send_head(one, nack, receipt, key) for one, receipt in sent]
+            heads = [send_head(one, nack, own_receipt, key) for one, own_receipt in sent]
         except OSError as error:
             known.drop(covered)
-            return self._failed(f"what was kept of it can't be read: {error}", len(saved))
+            why = f"what was kept of it can't be read: {error}"
+            return self._failed(GiveUp.NACK, len(saved), why)
         known.take(covered)
-        rescue = _Rescue(covered, len(saved), then)
-        for (one, receipt), head in zip(sent, heads, strict=True):
-            self._receipts[receipt] = rescue
-            self._effects += (ToBroker(head), BodyToBroker(one.body), ToBroker(b"\0"))
+        rescue = _Rescue(covered, len(saved), len(saved), ack_frame(head, receipt))
+        for (one, own_receipt), copy in zip(sent, heads, strict=True):
+            self._receipts[own_receipt] = rescue
+            self._effects += (ToBroker(copy), BodyToBroker(one.body), ToBroker(b"\0"))
         self._rescues.append(rescue)
         return False
-
-    def _failed(self, why: str, count: int) -> bool:
-        """Return whether the NACK is passed on although its message can't be saved."""
-        if self._on_failure is OnFailure.CLOSED:
-            self._effects.append(Settled(GiveUp.NACK, NackOutcome.REFUSED, count, why))
-            self._end(f"a message that its consumer gave up can't be saved: {why}")
-            return False
-        self._effects.append(Settled(GiveUp.NACK, NackOutcome.PASSED, count, why))
-        return True
 
     def _commit_frame(self, head: bytes, headers: dict[bytes, bytes]) -> bool:
         nacks = self._end_transaction(headers)
@@ -364,16 +356,11 @@ class StompSession(ClientSession):
             saved = [one for one in covered if one.given_up_in]
             if not saved:
                 continue
-            then = ack_frame(head)
-            if all(one.is_whole for one in saved):
-                is_passed = self._send_copies(covered, saved, then, reason_of(head))
-            else:
-                self._deliveries.drop(covered)
-                is_passed = self._failed("no room was left to keep it", len(saved))
+            is_passed = self._save(head, covered, saved)
             if self._is_over:
                 return
             if is_passed:
-                self._effects.append(ToBroker(then))
+                self._effects.append(ToBroker(ack_frame(head)))
         if not commit.client_receipt:
             return
         asked = commit.client_receipt
@@ -396,7 +383,7 @@ class StompSession(ClientSession):
             if kind is PieceKind.BODY:
                 arriving.body.add(piece.raw)
             elif kind is PieceKind.END:
-                arriving.arrived()
+                arriving.is_here = True
                 self._arriving = None
         is_hidden = self._is_hiding
         if kind is PieceKind.END:
@@ -421,7 +408,7 @@ class StompSession(ClientSession):
             message = self._deliveries.begin(head)
             if message is not None and piece.kind is PieceKind.WHOLE:
                 message.body.add(piece.body)
-                message.arrived()
+                message.is_here = True
             else:
                 self._arriving = message
         elif command == b"RECEIPT":
@@ -457,13 +444,6 @@ class StompSession(ClientSession):
             self._deliveries.drop(done.messages)
         self._advance()
         return True
-
-    def _say(self, frame: bytes) -> None:
-        """Send a frame of ours to the client where its stream permits one."""
-        if self._from_broker.is_between_frames:
-            self._effects.append(ToClient(frame))
-        else:
-            self._said.append(frame)
 
     def _name(self) -> bytes:
         self._names += 1

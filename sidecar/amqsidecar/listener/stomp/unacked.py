@@ -1,5 +1,6 @@
 """The unacknowledged messages of one client, and their subscriptions; no IO."""
 
+from dataclasses import dataclass
 from typing import Final
 
 from amqsidecar.formats.stomp_stream import header_value
@@ -39,6 +40,7 @@ class ClientSubscription:
         self.size_bytes = ENTRY_BYTES + sum(map(len, kept))
 
 
+@dataclass(slots=True, eq=False)
 class UnackedMessage:
     """A message that the client has not acknowledged.
 
@@ -46,28 +48,20 @@ class UnackedMessage:
         head: of its MESSAGE frame.
         body: the kept part of its body.
         given_up_in: the transaction in which it was given up; b"" = it was not.
+        is_here: its last byte was seen.
     """
 
-    __slots__ = ("_is_here", "body", "given_up_in", "head", "key", "subscription")
-
-    def __init__(
-        self, key: bytes, head: bytes, body: KeptBody, subscription: ClientSubscription
-    ) -> None:
-        self.key = key
-        self.head = head
-        self.body = body
-        self.subscription = subscription
-        self.given_up_in = b""
-        self._is_here = False
+    key: bytes
+    head: bytes
+    body: KeptBody
+    subscription: ClientSubscription
+    given_up_in: bytes = b""
+    is_here: bool = False
 
     @property
     def is_whole(self) -> bool:
         """Whether it can be saved: it has arrived, and all of it was kept."""
-        return self._is_here and self.body.is_kept
-
-    def arrived(self) -> None:
-        """Note that its last byte was seen."""
-        self._is_here = True
+        return self.is_here and self.body.is_kept
 
 
 class Deliveries:
