@@ -1,21 +1,23 @@
 """The broker of `amqsidecar demo`: one that it starts, or one that runs already."""
 
 import secrets
+import subprocess
+import sys
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 from rich.console import Console
 
 from amqsidecar.broker import BrokerKind
-from amqsidecar.demo.applications import endpoint_at
-from amqsidecar.demo.broker_process import BrokerProcess, write_filled
+from amqsidecar.demo.applications import WireApplications, endpoint_at
 from amqsidecar.demo.core_applications import CoreApplications
-from amqsidecar.demo.maven import ARTEMIS, CLASSIC, distribution, tool
+from amqsidecar.demo.maven import ARTEMIS, CLASSIC, FetchError, distribution, tool
 from amqsidecar.demo.running_broker import (
     Guest,
     RunningBroker,
@@ -26,8 +28,91 @@ from amqsidecar.demo.sidecar import Sidecar
 from amqsidecar.demo.stage import LEFT, Stage
 from amqsidecar.demo.stomp_applications import StompApplications
 from amqsidecar.demo.story import FULL, QUICK, Script, perform
-from amqsidecar.demo.waiting import free_ports
+from amqsidecar.demo.waiting import free_ports, is_open, wait_or_kill, wait_until_ready
 from amqsidecar.model.sidecar_names import FINAL_SUFFIX
+
+_STOP_WITHIN_S: Final = 15.0
+# Why: a demo wants a quick start, not throughput.
+_JVM: Final = (
+    *("-Xms64m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+    "-Djava.awt.headless=true",
+)
+
+
+class BrokerProcess(ABC):
+    """A broker with its own ports and data; a context manager that starts and ends it.
+
+    It ends with this process, however this process ends.
+
+    Attributes:
+        applications: that speak with it.
+        options: of a sidecar on it, below `broker`.
+        ports: on which it listens once it has started.
+    """
+
+    applications: WireApplications
+    options: Mapping[str, object]
+    ports: Sequence[int]
+
+    def __init__(self, home: Path, folder: Path, jar: str, product: str) -> None:
+        """Prepare.
+
+        Raises:
+            FetchError: it is not in `home`.
+        """
+        self._jar = home / jar
+        if not self._jar.is_file():
+            raise FetchError(
+                f"{home} is not an unpacked {product}: {jar} is missing; give the folder that the "
+                "distribution's zip unpacks to"
+            )
+        self._home = home
+        self._folder = folder
+        self._log = folder / "broker.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @abstractmethod
+    def _prepare(self) -> Sequence[str]:
+        """Write the configuration; return the arguments of `java`."""
+
+    def __enter__(self) -> Self:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        java = [tool("java"), *_JVM, *self._prepare()]
+        with self._log.open("wb") as log:
+            self._process = process = subprocess.Popen(
+                [sys.executable, "-m", "amqsidecar.demo.tether", *java],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+            )
+        try:
+            wait_until_ready(
+                process, "the broker", lambda: all(map(is_open, self.ports)), self._log
+            )
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the broker."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        assert process.stdin is not None  # noqa: S101 - it was started so
+        process.stdin.close()
+        wait_or_kill(process, _STOP_WITHIN_S)
+
+
+def _write_filled(template: str, target: Path, marks: Mapping[str, object]) -> None:
+    """Write a file of this package with values in place of its marks."""
+    text = files("amqsidecar.demo").joinpath(template).read_text(encoding="utf-8")
+    for mark, value in marks.items():
+        text = text.replace(mark, str(value))
+    target.write_text(text, encoding="utf-8")
 
 
 class ClassicBroker(BrokerProcess):
@@ -43,7 +128,7 @@ class ClassicBroker(BrokerProcess):
         config = self._folder / "activemq.xml"
         data = self._folder / "data"
         ports = dict(zip(("@OPENWIRE_PORT@", "@STOMP_PORT@"), self.ports, strict=True))
-        write_filled("broker.activemq.xml", config, {**ports, "@DATA@": data})
+        _write_filled("broker.activemq.xml", config, {**ports, "@DATA@": data})
         return (
             f"-Dactivemq.home={self._home}",
             f"-Dactivemq.base={self._home}",
@@ -76,7 +161,7 @@ class ArtemisBroker(BrokerProcess):
             one.mkdir()
         marks = {"@PORT@": self._port, "@DATA@": data, "@CONFIG@": (etc / "broker.xml").as_uri()}
         for name in ("broker", "bootstrap", "management"):
-            write_filled(f"{name}.artemis.xml", etc / f"{name}.xml", marks)
+            _write_filled(f"{name}.artemis.xml", etc / f"{name}.xml", marks)
         return (
             f"-Dartemis.home={self._home}",
             f"-Dartemis.instance={folder}",

@@ -8,17 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from amqsidecar.demo.waiting import eventually, free_ports, wait_or_kill
+from amqsidecar.demo.waiting import free_ports, wait_or_kill, wait_until_ready
 
 _COMMAND: Final = (sys.executable, "-m", "amqsidecar")
 # Why not by the broker's settings: only a line that is written for it discards on either broker.
 _DISCARDING: Final = {"rules": {"rules": [{"queue": "demo.noise", "action": "discard"}]}}
-_READY_WITHIN_S: Final = 60.0
 _STOP_WITHIN_S: Final = 20.0
-
-
-class SidecarFailed(Exception):
-    """The sidecar ended by itself or did not get ready; the text has the end of its log."""
 
 
 class Sidecar:
@@ -55,7 +50,7 @@ class Sidecar:
         """Start the process, wait until it reads dead letters; return its process id.
 
         Raises:
-            SidecarFailed: it ended, or did not get ready.
+            ProcessFailed: it ended, or did not get ready.
         """
         with self._log.open("ab") as log:
             process = subprocess.Popen(
@@ -65,21 +60,10 @@ class Sidecar:
                 stderr=log,
             )
         self._process = process
-        try:
-            eventually(
-                lambda: self._is_ready(process),
-                within_s=_READY_WITHIN_S,
-                what="the sidecar is ready",
-            )
-        except TimeoutError as error:
-            raise SidecarFailed(f"{error}\n{self._log_tail()}") from error
+        wait_until_ready(process, "the sidecar", self._is_ready, self._log)
         return process.pid
 
-    def _is_ready(self, process: "subprocess.Popen[bytes]") -> bool:
-        if process.poll() is not None:
-            raise SidecarFailed(
-                f"the sidecar ended with exit code {process.returncode}\n{self._log_tail()}"
-            )
+    def _is_ready(self) -> bool:
         try:
             with urllib.request.urlopen(f"{self.console}readyz", timeout=30):  # noqa: S310 - ours
                 return True
@@ -110,7 +94,3 @@ class Sidecar:
             check=False,
         )
         return done.stdout + done.stderr
-
-    def _log_tail(self) -> str:
-        lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()
-        return "\n".join(lines[-20:])

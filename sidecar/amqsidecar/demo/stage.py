@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
 from threading import Lock
+from typing import NamedTuple
 
 from amqsidecar.clock import SystemClock
 from amqsidecar.demo.accounts import Count, count
@@ -132,20 +133,22 @@ class Tile:
     seconds: float = 0
 
 
+class SidecarLooks(NamedTuple):
+    """The process of the sidecar in the view."""
+
+    words: str
+    is_running: bool = False
+    is_dead: bool = False
+
+
 @dataclass(frozen=True)
 class Snapshot:
-    """A stage as it looks now.
-
-    Attributes:
-        sidecar: words on the sidecar process.
-    """
+    """A stage as it looks now."""
 
     title: str
     rules: str
     groups: Sequence[tuple[Batch, Sequence[Tile]]]
-    sidecar: str
-    is_sidecar_dead: bool
-    is_sidecar_running: bool
+    sidecar: SidecarLooks
 
     def number(self, fate: Fate) -> int:
         """Return how many messages are there."""
@@ -180,9 +183,7 @@ class Stage:
         self._rules = rules
         self._final_queue = f"{dead_letter_queue}{FINAL_SUFFIX}"
         self._queues = [*(group.queue for group in groups), dead_letter_queue]
-        self._sidecar_words = "not started yet"
-        self._is_dead = False
-        self._is_running = False
+        self._looks = SidecarLooks("not started yet")
         self._consumers: list[BackgroundConsumer] = []
         self._final: BackgroundConsumer | None = None
         self._had_row: set[tuple[str, int]] = set()
@@ -214,10 +215,9 @@ class Stage:
 
     def start_sidecar(self) -> None:
         """Start `amqsidecar run` and wait until it reads dead letters."""
-        self._sidecar_words = "starting"
+        self._looks = self._looks._replace(words="starting")
         pid = self.sidecar.start()
-        self._is_dead, self._is_running = False, True
-        self._sidecar_words = f"amqsidecar run, process {pid}"
+        self._looks = SidecarLooks(f"amqsidecar run, process {pid}", is_running=True)
 
     def produce(self, within_s: float) -> None:
         """Send all messages, spread over some seconds."""
@@ -230,8 +230,7 @@ class Stage:
 
     def kill_sidecar(self) -> None:
         """Kill the sidecar with SIGKILL."""
-        self._is_dead, self._is_running = True, False
-        self._sidecar_words = "kill -9"
+        self._looks = SidecarLooks("kill -9", is_dead=True)
         self.sidecar.kill()
 
     def finish(self, within_s: float) -> None:
@@ -246,8 +245,7 @@ class Stage:
             )
             eventually(lambda: not self._left(), within_s=10, what="nothing is left", every_s=0.2)
         self.sidecar.stop()
-        self._is_running = False
-        self._sidecar_words = "stopped with SIGTERM"
+        self._looks = SidecarLooks("stopped with SIGTERM")
         for consumer in (*self._consumers, self._final):
             if consumer is not None:
                 consumer.stop()
@@ -319,9 +317,7 @@ class Stage:
             title=self.title,
             rules=self._rules,
             groups=[(group, [tile(one) for one in group.ids]) for group in self.groups],
-            sidecar=self._sidecar_words,
-            is_sidecar_dead=self._is_dead,
-            is_sidecar_running=self._is_running,
+            sidecar=self._looks,
         )
 
     def _deliveries(self) -> list[ConsumedMessage]:

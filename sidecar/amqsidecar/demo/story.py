@@ -153,7 +153,7 @@ def watch(show: DemoStory, view: View) -> None:
     is_going = True
     while is_going:
         is_going = show.goes_on(1 / FRAMES_PER_S)
-        view.show(show.caption, show.stage.snapshot(), time.monotonic() - began_s)
+        view(show.caption, show.stage.snapshot(), time.monotonic() - began_s)
 
 
 def close_with(console: Console, show: DemoStory) -> int:

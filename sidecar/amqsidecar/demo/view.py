@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple
 
 from rich import box
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -17,43 +17,31 @@ from amqsidecar.demo.stage import Fate, Snapshot, Tile
 FRAMES_PER_S = 8
 PLAIN_LINE_EVERY_S = 2.0
 
-_LOOKS: Mapping[Fate, tuple[str, str]] = {
-    Fate.QUEUED: ("·", "grey42"),
-    Fate.DEAD: ("✖", "bold white on red3"),
-    Fate.WAITING: ("5", "bold black on gold1"),
-    Fate.RETURNING: ("»", "bold black on deep_sky_blue1"),
-    Fate.RECOVERED: ("✔", "bold white on green4"),
-    Fate.EXHAUSTED: ("■", "bold white on medium_purple4"),
-    Fate.DISCARDED: ("∅", "grey70 on grey30"),
+
+class TileLooks(NamedTuple):
+    """A tile, and its words in the legend and in lines; "" = it has none."""
+
+    sign: str
+    style: str
+    legend: str = ""
+    line: str = ""
+
+
+_LOOKS: Mapping[Fate, TileLooks] = {
+    Fate.QUEUED: TileLooks("·", "grey42"),
+    Fate.DEAD: TileLooks("✖", "bold white on red3", "died", "dead"),
+    Fate.WAITING: TileLooks("5", "bold black on gold1", "waits 5 s", "waiting"),
+    Fate.RETURNING: TileLooks("»", "bold black on deep_sky_blue1", "back", "coming back"),
+    Fate.RECOVERED: TileLooks("✔", "bold white on green4", "recovered", "recovered"),
+    Fate.EXHAUSTED: TileLooks("■", "bold white on medium_purple4", "exhausted", "exhausted"),
+    Fate.DISCARDED: TileLooks("∅", "grey70 on grey30", "discarded", "discarded"),
 }
-_LEGEND = (
-    (Fate.DEAD, "✖", "died"),
-    (Fate.WAITING, "5", "waits 5 s"),
-    (Fate.RETURNING, "»", "back"),
-    (Fate.RECOVERED, "✔", "recovered"),
-    (Fate.EXHAUSTED, "■", "exhausted"),
-    (Fate.DISCARDED, "∅", "discarded"),
-)
 _ALARM = "bold white on red3"
 _LATE = "bold black on dark_orange"
 
 
-class View(Protocol):
-    """Shows the stage for as long as the demo runs."""
-
-    def show(self, caption: str, snapshot: Snapshot, elapsed_s: float) -> None:
-        """Show how things stand now."""
-
-
-class Board:
-    """A board of tiles, one per message, drawn again several times a second."""
-
-    def __init__(self, live: Live) -> None:
-        self._live = live
-
-    def show(self, caption: str, snapshot: Snapshot, elapsed_s: float) -> None:
-        """Draw the next frame."""
-        self._live.update(board(caption, snapshot, elapsed_s), refresh=True)
+View = Callable[[str, Snapshot, float], None]
+"""Shows a caption, how things stand now, and the seconds since the begin."""
 
 
 class Lines:
@@ -74,7 +62,9 @@ class Lines:
             return
         self._next_s = elapsed_s + PLAIN_LINE_EVERY_S
         numbers = ", ".join(
-            f"{snapshot.number(fate)} {words}" for fate, words in _NUMBERS if snapshot.number(fate)
+            f"{snapshot.number(fate)} {one.line}"
+            for fate, one in _LOOKS.items()
+            if one.line and snapshot.number(fate)
         )
         if numbers != self._last:
             self._last = numbers
@@ -84,17 +74,7 @@ class Lines:
         self._console.print(f"{elapsed_s:5.1f} s  {text}", soft_wrap=True, highlight=False)
 
 
-_NUMBERS = (
-    (Fate.DEAD, "dead"),
-    (Fate.WAITING, "waiting"),
-    (Fate.RETURNING, "coming back"),
-    (Fate.RECOVERED, "recovered"),
-    (Fate.EXHAUSTED, "exhausted"),
-    (Fate.DISCARDED, "discarded"),
-)
-
-
-def board(caption: str, snapshot: Snapshot, elapsed_s: float) -> RenderableType:
+def _board(caption: str, snapshot: Snapshot, elapsed_s: float) -> RenderableType:
     """Return one frame."""
     head = Table.grid(expand=True)
     head.add_column(ratio=1)
@@ -102,14 +82,15 @@ def board(caption: str, snapshot: Snapshot, elapsed_s: float) -> RenderableType:
     head.add_row(
         Text("amqsidecar", "bold") + Text("  every tile is a message"), f"{elapsed_s:.0f} s"
     )
-    style = _ALARM if snapshot.is_sidecar_dead else "bold"
+    style = _ALARM if snapshot.sidecar.is_dead else "bold"
     return Group(head, _legend(), _panel(snapshot), Text(f" {caption} ", style))
 
 
 def _legend() -> Text:
     text = Text()
-    for fate, sign, words in _LEGEND:
-        text.append(f" {sign} ", _LOOKS[fate][1]).append(f" {words}  ")
+    for one in _LOOKS.values():
+        if one.legend:
+            text.append(f" {one.sign} ", one.style).append(f" {one.legend}  ")
     return text
 
 
@@ -123,17 +104,17 @@ def _panel(one: Snapshot) -> Panel:
         Group(*parts),
         title=f"[bold]{one.title}",
         subtitle=f"[dim]rules: {one.rules}",
-        border_style="red3" if one.is_sidecar_dead else "grey50",
+        border_style="red3" if one.sidecar.is_dead else "grey50",
         padding=(0, 1),
     )
 
 
 def _sidecar(one: Snapshot) -> Text:
-    if one.is_sidecar_dead:
-        words = f" ✖ {one.sidecar}: {one.number(Fate.WAITING)} wait on disk "
+    if one.sidecar.is_dead:
+        words = f" ✖ {one.sidecar.words}: {one.number(Fate.WAITING)} wait on disk "
         return Text(words, _ALARM, no_wrap=True, overflow="ellipsis")
-    sign = Text("● ", "green3" if one.is_sidecar_running else "grey50")
-    return sign + Text(one.sidecar, "dim", no_wrap=True, overflow="ellipsis")
+    sign = Text("● ", "green3" if one.sidecar.is_running else "grey50")
+    return sign + Text(one.sidecar.words, "dim", no_wrap=True, overflow="ellipsis")
 
 
 class _Tiles:
@@ -153,7 +134,7 @@ class _Tiles:
 
 def _look(tile: Tile) -> tuple[str, str]:
     """Return the text of a tile and its style."""
-    sign, style = _LOOKS[tile.fate]
+    sign, style, *_ = _LOOKS[tile.fate]
     if tile.fate is not Fate.WAITING:
         return f" {sign}", style
     if tile.seconds < -0.5:
@@ -165,7 +146,7 @@ def _numbers(one: Snapshot) -> Text:
     seen = sum(len(tiles) for _, tiles in one.groups) - one.number(Fate.QUEUED)
     text = Text("in ").append(str(seen), "bold")
     for fate in (Fate.RECOVERED, Fate.EXHAUSTED, Fate.DISCARDED):
-        sign, style = _LOOKS[fate]
+        sign, style, *_ = _LOOKS[fate]
         text.append("   ").append(f" {sign} ", style).append(f" {one.number(fate)}", "bold")
     return text
 
@@ -194,7 +175,7 @@ def _coloured(number: int) -> Text:
 def with_view(console: Console, run: Callable[[View], None]) -> None:
     """Run with the view that suits where we write to."""
     if not console.is_terminal:
-        run(Lines(console))
+        run(Lines(console).show)
         return
     with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
-        run(Board(live))
+        run(lambda *now: live.update(_board(*now), refresh=True))

@@ -1,14 +1,21 @@
-"""Waits for a condition or for the end of a process, and picks free ports."""
+"""Waits for a condition, and for the begin or end of a process; picks free ports."""
 
 import socket
 import subprocess
 import time
 from collections.abc import Callable
 from itertools import islice
+from pathlib import Path
 from random import SystemRandom
 from typing import Final
 
 _PORTS: Final = range(15_000, 32_000)
+_READY_WITHIN_S: Final = 60.0
+_LINES_SHOWN: Final = 30
+
+
+class ProcessFailed(Exception):
+    """A process ended by itself or did not get ready; the text has the end of its log."""
 
 
 def eventually(
@@ -24,6 +31,32 @@ def eventually(
         if time.monotonic() >= deadline_s:
             raise TimeoutError(f"{what}: not within {within_s:g} s")
         time.sleep(every_s)
+
+
+def wait_until_ready(
+    process: "subprocess.Popen[bytes]", name: str, is_ready: Callable[[], bool], log: Path
+) -> None:
+    """Wait until a process does its work.
+
+    Raises:
+        ProcessFailed: it ended, or did not get ready.
+    """
+
+    def is_there() -> bool:
+        code = process.poll()
+        if code is not None:
+            raise ProcessFailed(f"{name} ended with exit code {code}\n{_end_of(log)}")
+        return is_ready()
+
+    try:
+        eventually(is_there, within_s=_READY_WITHIN_S, what=f"{name} is ready")
+    except TimeoutError as error:
+        raise ProcessFailed(f"{error}\n{_end_of(log)}") from error
+
+
+def _end_of(log: Path) -> str:
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    return "\n".join(lines[-_LINES_SHOWN:])
 
 
 def wait_or_kill(process: "subprocess.Popen[bytes]", within_s: float) -> None:
