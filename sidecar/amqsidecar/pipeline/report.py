@@ -306,6 +306,11 @@ def percent(share: float) -> str:
     return f"{share * 100:.1f} %" if is_near_an_end and 0 < share < 1 else f"{share * 100:.0f} %"
 
 
+def shortened(text: str, most: int) -> str:
+    """Return a text of at most this many characters."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 def _row(row: Sequence[object], kinds: Sequence[str], is_share: Sequence[bool]) -> str:
     texts = [
         percent(value) if one and isinstance(value, float) and not _is_missing(value)

@@ -36,7 +36,6 @@ from amqsidecar.pipeline.recovery.lives import (
     survey,
 )
 from amqsidecar.pipeline.recovery.over_time import Periods
-from amqsidecar.pipeline.recovery.packed import unpack
 from amqsidecar.pipeline.recovery.steps import COLUMNS, DIVIDED, divided
 from amqsidecar.pipeline.recovery.tables import Estimator
 from pipeline.journals import START_MS
@@ -139,7 +138,7 @@ def outcomes(
         read, surveyed.ends_ms, horizon_ms=horizon_ms, since_ms=since_ms, until_ms=until_ms
     )
     rows = []
-    for row in add_up(unpack(counted.toArrow().to_batches())).to_pylist():
+    for row in add_up(counted.toArrow()).to_pylist():
         outcome, is_truncated = divmod(row["what"], 2)
         kind, named = OUTCOMES[outcome]
         names = {name: surveyed.texts.get(row[name]) for name in ("origin", "cause_group")}

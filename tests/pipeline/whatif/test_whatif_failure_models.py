@@ -11,11 +11,16 @@ from hypothesis import strategies as st
 
 from amqsidecar.pipeline.whatif.attempts import KnownTries, Tries, reach_of
 from amqsidecar.pipeline.whatif.ensemble import Ensemble, dispersion
-from amqsidecar.pipeline.whatif.failure_model import FailureKind, FailureModel
-from amqsidecar.pipeline.whatif.failure_models.chance import RateBy, fit_chance, fit_places
-from amqsidecar.pipeline.whatif.failure_models.repair import fit_any_repair, fit_weibull_repair
-from amqsidecar.pipeline.whatif.fitting import Counted, counted
+from amqsidecar.pipeline.whatif.fitting import (
+    Counted,
+    counted,
+    fit_any_repair,
+    fit_chance,
+    fit_places,
+    fit_weibull_repair,
+)
 from amqsidecar.pipeline.whatif.forecast import Totals, forecast
+from amqsidecar.pipeline.whatif.models import FailureKind, FailureModel, RateBy
 from amqsidecar.pipeline.whatif.report import advice_of, doubts_of, share_text
 from bench.hidden_processes import CANDIDATES, LOGGED, run
 from bench.whatif_cases import History, case_of

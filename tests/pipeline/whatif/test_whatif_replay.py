@@ -10,11 +10,8 @@ import pytest
 from amqsidecar.pipeline.whatif.attempts import Reach, Tries, Usual, WindowCounts
 from amqsidecar.pipeline.whatif.curve import NEVER, cell_of, fit_curve
 from amqsidecar.pipeline.whatif.ensemble import Ensemble, Evidence, fit_ensemble
-from amqsidecar.pipeline.whatif.failure_model import FailureKind
-from amqsidecar.pipeline.whatif.failure_models.chance import ChanceRate
-from amqsidecar.pipeline.whatif.failure_models.draws import Draws
-from amqsidecar.pipeline.whatif.failure_models.repair import Repair
 from amqsidecar.pipeline.whatif.forecast import forecast, is_changed, play, sum_up
+from amqsidecar.pipeline.whatif.models import ChanceRate, Draws, FailureKind, Repair
 from amqsidecar.pipeline.whatif.policy import DelayPlan
 from amqsidecar.pipeline.whatif.replay import Known, known_of, planned_tries, resend_times
 

@@ -8,10 +8,7 @@ import pytest
 from amqsidecar.pipeline.whatif.attempts import Reach, Usual
 from amqsidecar.pipeline.whatif.curve import NEVER, cell_of, fit_curve
 from amqsidecar.pipeline.whatif.ensemble import Ensemble, Evidence
-from amqsidecar.pipeline.whatif.failure_model import FailureKind, FailureModel
-from amqsidecar.pipeline.whatif.failure_models.chance import ChanceRate
-from amqsidecar.pipeline.whatif.failure_models.draws import Draws
-from amqsidecar.pipeline.whatif.failure_models.repair import Repair
+from amqsidecar.pipeline.whatif.models import ChanceRate, Draws, FailureKind, FailureModel, Repair
 from amqsidecar.pipeline.whatif.policy import Setting
 from amqsidecar.pipeline.whatif.search import (
     Grid,

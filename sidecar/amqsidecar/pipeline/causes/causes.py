@@ -27,9 +27,9 @@ from amqsidecar.pipeline.causes.tables import (
     read_merges,
 )
 from amqsidecar.pipeline.changes import HOURS, LevelChange, RateSeries, find_changes
-from amqsidecar.pipeline.doubts import lacking_segments
 from amqsidecar.pipeline.markers import journaled_markers
 from amqsidecar.pipeline.results import Results
+from amqsidecar.pipeline.sources.event_files import lacking_segments
 from amqsidecar.pipeline.sources.events import read_events
 from amqsidecar.pipeline.tables import CAUSE_CHANGES, CAUSE_GROUPS, arrow_schema
 

@@ -14,7 +14,7 @@ from amqsidecar.model.marker import Marker
 from amqsidecar.pipeline.causes.tables import DAY_MS, HOUR_MS, ComparedTimes
 from amqsidecar.pipeline.changes import HOURS, RateSeries, least_jump
 from amqsidecar.pipeline.markers import marked, near
-from amqsidecar.pipeline.report import MOST_LINES, MOST_ROWS, Report, doubt, show_frame
+from amqsidecar.pipeline.report import MOST_LINES, MOST_ROWS, Report, doubt, shortened, show_frame
 from amqsidecar.pipeline.results import begin_text, epoch_ms, minute_text
 from amqsidecar.pipeline.tables import EVERYWHERE
 
@@ -203,7 +203,7 @@ def _places(row: _Row) -> str:
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= _LINE_LETTERS else f"{text[: _LINE_LETTERS - 1]}…"
+    return shortened(text, _LINE_LETTERS)
 
 
 def _plot_days(
@@ -253,5 +253,5 @@ def _point(row: Row, chosen: Sequence[str]) -> dict[str, object]:
     is_other = row["name"] not in chosen
     rank = len(chosen) + 1 if is_other else chosen.index(row["name"]) + 1
     text = _OTHERS if is_other else f"{rank}. {row['name']}"
-    shown = text if len(text) <= _LABEL_LETTERS else f"{text[: _LABEL_LETTERS - 1]}…"
+    shown = shortened(text, _LABEL_LETTERS)
     return {"day": epoch_ms(row["day"]), "cause": shown, "rank": rank, "deaths": row["deaths"]}

@@ -6,7 +6,7 @@ each message together; `judge` counts them.
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import inf
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow
@@ -16,13 +16,13 @@ from pyspark.sql import functions as f
 from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.pipeline.places import learn_groups
 from amqsidecar.pipeline.recovery.judge import (
+    COUNTS,
     MOMENT_STEP,
     NONE,
     ObservedStreams,
     add_up,
     count_lives,
 )
-from amqsidecar.pipeline.recovery.packed import PACKED, pack
 from amqsidecar.pipeline.recovery.steps import (
     COLUMNS,
     DIVIDED,
@@ -36,6 +36,8 @@ from amqsidecar.pipeline.recovery.steps import (
     text_number,
 )
 from amqsidecar.pipeline.sources.event_files import EventFile, read_batches, read_in_tasks
+
+_COUNTED: Final = ", ".join(f"{name} bigint" for name in COUNTS.names)
 
 
 class Survey(NamedTuple):
@@ -151,7 +153,7 @@ def count_outcomes(
         until_ms: only steps before this; None = all.
 
     Returns:
-        See `packed.pack`; a group may have several rows.
+        `COUNTS`; a key may have several rows.
     """
     ends = sorted(ends_ms.items())
     numbers, ends_of = (np.array([one[at] for one in ends], dtype=np.int64) for at in (0, 1))
@@ -166,7 +168,7 @@ def count_outcomes(
     def count(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         counts = [count_lives(inside(steps), observed) for steps in buckets_of(batches)]
         if counts:
-            yield from pack(add_up(pyarrow.concat_tables(counts)))
+            yield from add_up(pyarrow.concat_tables(counts)).to_batches()
 
     steps = read.where(f.col("bucket") != SEEN_BUCKET)
-    return steps.repartition("bucket").mapInArrow(count, PACKED)
+    return steps.repartition("bucket").mapInArrow(count, _COUNTED)

@@ -13,16 +13,18 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
 from amqsidecar.model.marker import Marker
-from amqsidecar.pipeline.doubts import lacking_segments
 from amqsidecar.pipeline.markers import journaled_markers
 from amqsidecar.pipeline.recovery.lives import count_outcomes, read_steps, survey
 from amqsidecar.pipeline.recovery.over_time import Periods
-from amqsidecar.pipeline.recovery.packed import collected
 from amqsidecar.pipeline.recovery.report import write_report
 from amqsidecar.pipeline.recovery.state import KeptState
-from amqsidecar.pipeline.recovery.tables import TABLES, Estimator, in_groups, with_owners
+from amqsidecar.pipeline.recovery.tables import TABLES, Estimator, collected, in_groups, with_owners
 from amqsidecar.pipeline.results import Results, time_text
-from amqsidecar.pipeline.sources.event_files import find_files, table_of_library
+from amqsidecar.pipeline.sources.event_files import (
+    find_files,
+    lacking_segments,
+    table_of_library,
+)
 from amqsidecar.pipeline.sources.events import read_events
 
 _HOUR_MS: Final = 3_600_000
@@ -96,7 +98,7 @@ def _write(options: RecoveryOptions, results: Results, read: DataFrame) -> dict[
     periods = Periods(options.period_days, (latest_ms - options.horizon_ms) // _HOUR_MS)
     named = in_groups(counted, surveyed.groups)
     estimator = Estimator(surveyed.texts, options.confidence, periods)
-    tables = collected(estimator.estimate(named), TABLES)
+    tables = collected(estimator.estimate(named))
     tables["recovery_summary"] = with_owners(tables["recovery_summary"], options.owners)
     for name, table in tables.items():
         results.write(name, table)

@@ -21,6 +21,7 @@ from amqsidecar.pipeline.report import (
     doubt,
     given_up_line,
     percent,
+    shortened,
     show_frame,
 )
 from amqsidecar.pipeline.results import begin_text, epoch_ms, minute_text
@@ -238,8 +239,11 @@ def _advice(
 
 
 def _name(row: _Row) -> str:
-    text = f"{row['origin'] or 'unknown'} · {row['cause_group'] or 'no cause'}"
-    return text if len(text) <= _LINE_LETTERS else f"{text[: _LINE_LETTERS - 1]}…"
+    return shortened(_group_text(row), _LINE_LETTERS)
+
+
+def _group_text(row: _Row) -> str:
+    return f"{row['origin'] or 'unknown'} · {row['cause_group'] or 'no cause'}"
 
 
 def _of(table: pandas.DataFrame, groups: Sequence[_Row], order: Sequence[str]) -> list[_Row]:
@@ -254,12 +258,7 @@ def _plot_over_time(
     ranked: Sequence[tuple[Any, Any]],
     markers: Sequence[Marker],
 ) -> None:
-    points = [
-        _labelled(row, ranked)
-        | {"at": epoch_ms(row["begins_at"]), "share": row["share_recovered"]}
-        | {"low": row["low"], "high": row["high"]}
-        for row in rows
-    ]
+    points = [_point(row, ranked, "at", epoch_ms(row["begins_at"])) for row in rows]
     if not points:
         return
     first_ms, last_ms = points[0]["at"], points[-1]["at"] + _DAY_MS
@@ -282,11 +281,7 @@ def _plot_over_time(
 
 def _plot_attempts(report: Report, rows: Sequence[_Row], ranked: Sequence[tuple[Any, Any]]) -> None:
     points = [
-        _labelled(row, ranked)
-        | {"re-sends": row["attempts"], "share": row["share_recovered"]}
-        | {"low": row["low"], "high": row["high"]}
-        for row in rows
-        if row["attempts"] > 0
+        _point(row, ranked, "re-sends", row["attempts"]) for row in rows if row["attempts"] > 0
     ]
     if not points:
         report.text("No group has enough messages for a plot (--min-messages).")
@@ -322,9 +317,9 @@ def _facets(
     ).properties(description=description)
 
 
-def _labelled(row: _Row, ranked: Sequence[tuple[Any, Any]]) -> dict[str, Any]:
-    """Return the name of a row's group, which differs from those of the others, and its rank."""
+def _point(row: _Row, ranked: Sequence[tuple[Any, Any]], x: str, place: object) -> dict[str, Any]:
+    """Return a row in a plot, with the name of its group, unlike those of the others."""
     rank = ranked.index((row["origin"], row["cause_group"])) + 1
-    text = f"{rank}. {row['origin'] or 'unknown'} · {row['cause_group'] or 'no cause'}"
-    shown = text if len(text) <= _LABEL_LETTERS else f"{text[: _LABEL_LETTERS - 1]}…"
-    return {"rank": rank, "group": shown}
+    label = shortened(f"{rank}. {_group_text(row)}", _LABEL_LETTERS)
+    shares = {"share": row["share_recovered"], "low": row["low"], "high": row["high"]}
+    return {"rank": rank, "group": label, x: place, **shares}

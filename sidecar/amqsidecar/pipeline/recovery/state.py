@@ -5,7 +5,7 @@ and reads only what is new. Each run writes a folder of steps and then, by one r
 `state-<number>.json` that names what counts. The highest number counts.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 from uuid import uuid4
 
@@ -16,13 +16,29 @@ from pyspark.sql import functions as f
 from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.pipeline.recovery.lives import read_steps, seen_of
 from amqsidecar.pipeline.recovery.steps import DIVIDED, SEEN_BUCKET
+from amqsidecar.pipeline.sources.event_files import EventFile, TablePart, find_files
 from amqsidecar.pipeline.sources.journal_files import folder_of
 from amqsidecar.pipeline.sources.output_files import list_names, read_file, remove, write_file
-from amqsidecar.pipeline.sources.unread import Covered, unread_files
 
 _MOST_KEPT: Final = 16
 """Folders of steps; more are made one."""
 _ANEW: Final = "name a new folder for --state, which reads all again"
+
+
+Segments = list[tuple[int, int]]
+"""First and last numbers, ascending."""
+
+
+class Covered(msgspec.Struct, frozen=True):
+    """What was read of a history.
+
+    Attributes:
+        segments: of a journal, by stream.
+        files: of a table.
+    """
+
+    segments: dict[str, Segments] = {}
+    files: tuple[str, ...] = ()
 
 
 class _Known(msgspec.Struct, frozen=True):
@@ -130,3 +146,48 @@ def _opened(path: str, wanted: _Known) -> _Known:
         if "_SUCCESS" not in list_names(f"{folder}/{run}"):
             raise ConfigError([Problem(f"{folder}/{run}", f"is not whole; {_ANEW}")])
     return known
+
+
+def unread_files(
+    spark: SparkSession, path: str, covered: Covered
+) -> tuple[list[EventFile], Covered]:
+    """Return the files that were not read, whatever their times, and what is covered with them.
+
+    Raises:
+        ConfigError: see `find_files`; or a table has none of the files that were read.
+    """
+    unread: list[EventFile] = []
+    segments = dict(covered.segments)
+    known, files = set(covered.files), set()
+    for one in find_files(spark, path):
+        if isinstance(one, TablePart):
+            files.add(one.url)
+            unread += [] if one.url in known else [one]
+            continue
+        stream = one.file.stream
+        for first, last in missing(covered.segments.get(stream, ()), one.first, one.last):
+            unread.append(one._replace(first=first, last=last))
+            segments[stream] = joined([*segments.get(stream, ()), (first, last)])
+    if known and files.isdisjoint(known):
+        what = "has none of the files that the state has read; name a new folder for --state"
+        raise ConfigError([Problem(path, what)])
+    return unread, Covered(segments, tuple(sorted(files)))
+
+
+def missing(covered: Sequence[tuple[int, int]], first: int, last: int) -> Iterator[tuple[int, int]]:
+    """Yield which of the numbers from `first` to `last` are not covered."""
+    for low, high in (*covered, (last + 1, last + 1)):
+        if first <= min(low - 1, last):
+            yield first, min(low - 1, last)
+        first = max(first, high + 1)
+
+
+def joined(intervals: Segments) -> Segments:
+    """Return the same numbers in as few intervals as possible, ascending."""
+    found: Segments = []
+    for first, last in sorted(intervals):
+        if found and first <= found[-1][1] + 1:
+            found[-1] = (found[-1][0], max(last, found[-1][1]))
+        else:
+            found.append((first, last))
+    return found

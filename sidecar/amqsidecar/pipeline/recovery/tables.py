@@ -11,6 +11,7 @@ import numpy as np
 import pandas
 import pyarrow
 from numpy.typing import NDArray
+from pyarrow import parquet
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
@@ -36,8 +37,8 @@ from amqsidecar.pipeline.recovery.over_time import (
     over_time,
     with_bounds,
 )
-from amqsidecar.pipeline.recovery.packed import NAMED, name_tables, unpack
 from amqsidecar.pipeline.recovery.survival import FLOWS, cumulative_incidence, reached_at
+from amqsidecar.pipeline.results import parquet_file
 from amqsidecar.pipeline.tables import (
     RECOVERY_BY_ATTEMPT,
     RECOVERY_BY_CONSUMER,
@@ -60,6 +61,8 @@ TABLES: Final[Mapping[str, StructType]] = {
     "recovery_changes": RECOVERY_CHANGES,
 }
 """By name."""
+_NAMED: Final = "table string, content binary"
+"""Rows of a table, as a Parquet file: to Spark a row of ours is one of many numbers."""
 _TIME_BITS: Final = 42
 """Of a time in milliseconds: 139 years."""
 _MARKS: Final = ("negative_times", "implied_returns", "repeated_resends", "proved")
@@ -72,7 +75,7 @@ _COMPETED: Final = [OUTCOMES.index(("message", one)) for one in ENDS]
 
 
 def in_groups(counted: DataFrame, groups: Mapping[tuple[int, int], int]) -> DataFrame:
-    """Return `packed.PACKED` with the numbers of groups in place of those of parts of them."""
+    """Return `COUNTS` with the numbers of groups in place of those of parts of them."""
     if not groups:
         return counted
     rows = [(origin, cause, group) for (origin, cause), group in groups.items()]
@@ -81,8 +84,20 @@ def in_groups(counted: DataFrame, groups: Mapping[tuple[int, int], int]) -> Data
     joined = counted.join(
         f.broadcast(counted.sparkSession.createDataFrame(named)), list(GROUP), "left"
     )
-    cause = f.coalesce("named", "cause_group").alias("cause_group")
-    return joined.select("origin", cause, "counts")
+    cause = f.coalesce("named", "cause_group")
+    return joined.withColumn("cause_group", cause).select(*COUNTS.names)
+
+
+def collected(named: DataFrame) -> dict[str, pyarrow.Table]:
+    """Return the tables of `Estimator.estimate`, in this process."""
+    rows = named.toArrow()
+    parts: dict[str, list[pyarrow.Table]] = {name: [] for name in TABLES}
+    for name, content in zip(*(rows.column(one) for one in ("table", "content")), strict=True):
+        parts[name.as_py()].append(parquet.read_table(pyarrow.BufferReader(content.as_buffer())))
+    return {
+        name: pyarrow.concat_tables([arrow_schema(schema).empty_table(), *parts[name]])
+        for name, schema in TABLES.items()
+    }
 
 
 class Estimator(NamedTuple):
@@ -99,14 +114,17 @@ class Estimator(NamedTuple):
     periods: Periods
 
     def estimate(self, counted: DataFrame) -> DataFrame:
-        """Return the rows of all tables, from one pass over the counts: `packed.NAMED`."""
+        """Return the rows of all tables, from one pass over the counts: `_NAMED`."""
 
         def named(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-            counts = add_up(unpack(batches))
+            counts = add_up(pyarrow.Table.from_batches(batches, COUNTS))
             if len(counts):
-                yield name_tables(self.tables(counts))
+                tables = self.tables(counts)
+                contents = pyarrow.array(map(parquet_file, tables.values()), pyarrow.binary())
+                names = pyarrow.array(tables, pyarrow.string())
+                yield pyarrow.RecordBatch.from_arrays([names, contents], ["table", "content"])
 
-        return counted.repartition(*GROUP).mapInArrow(named, NAMED)
+        return counted.repartition(*GROUP).mapInArrow(named, _NAMED)
 
     def tables(self, counts: pyarrow.Table) -> dict[str, pyarrow.Table]:
         """Return all tables of some groups.

@@ -19,6 +19,8 @@ from pyspark.sql.utils import is_remote
 from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.journal import ADDED
 from amqsidecar.pipeline.sources.journal_files import (
+    Gap,
+    JournalFile,
     Slice,
     cover,
     find_again,
@@ -136,8 +138,7 @@ def journal_slices(path: str) -> list[Slice]:
         )
         raise ConfigError([Problem(path, what)])
     slices = []
-    for stream, files in sorted(streams.items()):
-        found, gaps = cover(files, 1, max(file.last for file in files))
+    for stream, found, gaps in _covered(streams):
         slices += found
         for gap in gaps:
             # Why apart: retention removes the beginning of a stream.
@@ -146,6 +147,26 @@ def journal_slices(path: str) -> list[Slice]:
             else:
                 log.warning("journal_gap", path=path, stream=stream, lacking_segments=str(gap))
     return slices
+
+
+def lacking_segments(path: str) -> Iterator[str]:
+    """Yield the gaps of a journal in sentences, for people who did not see the log.
+
+    None of a table, where `ingest` leaves no gap unseen.
+    """
+    for stream, _, gaps in () if is_table(path) else _covered(list_streams([path])):
+        for gap in gaps:
+            if gap.first == 1:
+                yield f"Stream {stream} is cut: its segments {gap} were removed before this run."
+            else:
+                yield f"Stream {stream} lacks segments {gap}: returns in them look like recoveries."
+
+
+def _covered(
+    streams: Mapping[str, Sequence[JournalFile]],
+) -> Iterator[tuple[str, list[Slice], list[Gap]]]:
+    for stream, files in sorted(streams.items()):
+        yield stream, *cover(files, 1, max(file.last for file in files))
 
 
 def _checked(table: DataFrame, url: str) -> DataFrame:

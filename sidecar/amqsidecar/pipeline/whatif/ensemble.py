@@ -24,20 +24,18 @@ from amqsidecar.pipeline.whatif.attempts import (
     reach_of,
 )
 from amqsidecar.pipeline.whatif.curve import Numbers
-from amqsidecar.pipeline.whatif.failure_model import FailureKind, FailureModel
-from amqsidecar.pipeline.whatif.failure_models.chance import RateBy, fit_chance, fit_places
-from amqsidecar.pipeline.whatif.failure_models.destination import (
-    fit_outage,
-    rates_between,
-    tried_windows,
-    window_rates,
-)
-from amqsidecar.pipeline.whatif.failure_models.repair import (
-    Repair,
+from amqsidecar.pipeline.whatif.fitting import (
+    Counted,
+    counted,
+    each,
     fit_any_repair,
+    fit_chance,
+    fit_outage,
+    fit_places,
     fit_weibull_repair,
 )
-from amqsidecar.pipeline.whatif.fitting import Counted, counted, each
+from amqsidecar.pipeline.whatif.models import FailureKind, FailureModel, RateBy, Repair
+from amqsidecar.pipeline.whatif.windows import rates_between, tried_windows, window_rates
 
 _BY_THEMSELVES: Final[Mapping[str, Callable[[Counted], FailureModel]]] = {
     "chance": fit_chance,

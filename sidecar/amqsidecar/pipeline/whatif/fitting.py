@@ -3,19 +3,25 @@
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from scipy.optimize import minimize
 
-from amqsidecar.pipeline.whatif.attempts import KnownTries
-from amqsidecar.pipeline.whatif.curve import Numbers, cell_of
+from amqsidecar.pipeline.whatif.attempts import KnownTries, Mask
+from amqsidecar.pipeline.whatif.curve import EDGES_MS, NEVER, Numbers, cell_of, fit_curve
+from amqsidecar.pipeline.whatif.models import (
+    ChanceRate,
+    Draws,
+    FailureKind,
+    FailureModel,
+    PlaceRate,
+    RateBy,
+    Repair,
+    WindowRate,
+    finite,
+)
 
 _MOST_TRIALS = 400
-
-
-class _Likely(Protocol):
-    def log_likelihood(self, known: KnownTries) -> Numbers: ...
 
 
 @dataclass(frozen=True)
@@ -54,7 +60,7 @@ def logistic(value: float) -> float:
 
 
 def maximise(
-    model: Callable[..., _Likely], start: tuple[float, ...], history: Counted
+    model: Callable[..., FailureModel], start: tuple[float, ...], history: Counted
 ) -> Iterator[float]:
     """Return the parameters of a model that make the history likeliest, from a start."""
 
@@ -67,3 +73,63 @@ def maximise(
         options={"maxfev": _MOST_TRIALS, "xatol": 1e-3, "fatol": 1e-3},
     )  # fmt: skip
     return map(float, best.x)
+
+
+def fit_places(history: Counted, *, by: RateBy) -> Draws:
+    """Return the likeliest model by this place."""
+    known = history.known
+    is_known, counts = known.is_known, history.counts[:, None] * known.is_known
+    exact = np.where(is_known, by.of(known), 0.0)
+    _, which = np.unique(exact.round(), return_inverse=True)
+    tried, won, at = (
+        np.bincount(which.ravel(), (counts * one).ravel())
+        for one in (is_known, known.has_succeeded, exact)
+    )
+    # Why one at least: none may be known.
+    is_there = (tried > 0) | (len(tried) == 1)
+    rates = (won + 0.5) / (tried + 1)
+    places = at / np.maximum(tried, 1)
+    return Draws(FailureKind.CHANCE, PlaceRate(by, places[is_there], rates[is_there]), 0.0)
+
+
+def fit_chance(history: Counted) -> Draws:
+    """Return the likeliest model with one chance, which may fade."""
+
+    def model(first: float, fading: float, never: float) -> Draws:
+        rate = ChanceRate(logistic(first), float(np.exp(np.clip(fading, -9.0, 5.0))))
+        return Draws(FailureKind.CHANCE, rate, logistic(never))
+
+    return model(*maximise(model, (0.0, -1.0, -3.0), history))
+
+
+def fit_outage(history: Counted, rates: Numbers, is_tried: Mask) -> Draws:
+    """Return the model of a group of messages by the rates of their destination's windows."""
+
+    def model(factor: float, never: float) -> Draws:
+        return Draws(
+            FailureKind.DOWN_OR_LOADED,
+            WindowRate(rates, is_tried, float(np.exp(min(factor, 2.0)))),
+            logistic(never),
+        )
+
+    return model(*maximise(model, (0.0, -4.0), history))
+
+
+def fit_any_repair(history: Counted) -> Repair:
+    """Return the model with whatever distribution is likeliest; see `curve.fit_curve`."""
+    failed, recovered = history.known.failed_ms, history.known.recovered_ms
+    cells = np.where(np.isinf(recovered), NEVER, cell_of(finite(recovered)))
+    return Repair(fit_curve(cell_of(failed), cells, history.counts))
+
+
+def fit_weibull_repair(history: Counted) -> Repair:
+    """Return the model with a Weibull distribution, of which the exponential one is a case."""
+
+    def model(scale: float, power: float, never: float) -> Repair:
+        return Repair((1 - logistic(never)) * _weibull(scale, np.exp(np.clip(power, -1.0, 1.5))))
+
+    return model(*maximise(model, (np.log(600_000.0), 0.0, -3.0), history))
+
+
+def _weibull(scale: float, power: float) -> Numbers:
+    return -np.expm1(-np.exp(np.minimum(power * (np.log(EDGES_MS) - scale), 5.0)))

@@ -9,7 +9,7 @@ import numpy as np
 from amqsidecar.pipeline.whatif.attempts import KnownTries, Mask, Reach, Tries
 from amqsidecar.pipeline.whatif.curve import Numbers
 from amqsidecar.pipeline.whatif.ensemble import Ensemble
-from amqsidecar.pipeline.whatif.failure_model import FailureModel
+from amqsidecar.pipeline.whatif.models import FailureModel
 
 CONFIDENCE: Final = 0.9
 MOST_BEYOND: Final = 0.05

@@ -18,7 +18,7 @@ from amqsidecar.pipeline.report import (
     show_frame,
 )
 from amqsidecar.pipeline.tables import EVERYWHERE, WHATIF_PROPOSALS
-from amqsidecar.pipeline.whatif.failure_model import FailureKind
+from amqsidecar.pipeline.whatif.models import FailureKind
 from amqsidecar.pipeline.whatif.policy import HISTORY
 
 MINUTE_MS: Final = 60_000

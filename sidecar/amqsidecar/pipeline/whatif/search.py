@@ -16,7 +16,7 @@ from amqsidecar.model.destination import parse_destination
 from amqsidecar.pipeline.whatif.attempts import Tries, Usual
 from amqsidecar.pipeline.whatif.curve import EDGES_MS, Numbers
 from amqsidecar.pipeline.whatif.ensemble import Ensemble
-from amqsidecar.pipeline.whatif.failure_model import FailureKind
+from amqsidecar.pipeline.whatif.models import FailureKind
 from amqsidecar.pipeline.whatif.policy import Setting, plan_of, with_settings
 from amqsidecar.plugin import Plugin
 from amqsidecar.policy.rules import Rules

@@ -14,8 +14,8 @@ from amqsidecar.pipeline.tables import EVERYWHERE, WHATIF_BY_DESTINATION, arrow_
 from amqsidecar.pipeline.whatif.attempts import GroupKey, Usual
 from amqsidecar.pipeline.whatif.curve import EDGES_MS
 from amqsidecar.pipeline.whatif.ensemble import Ensemble
-from amqsidecar.pipeline.whatif.failure_model import FailureKind
 from amqsidecar.pipeline.whatif.forecast import PolicyForecast, forecast
+from amqsidecar.pipeline.whatif.models import FailureKind
 from amqsidecar.pipeline.whatif.policy import HISTORY, PROPOSAL
 from amqsidecar.pipeline.whatif.replay import ALL_MODELS, CUT_OFF, RECOVERED_AT, totals_of
 from amqsidecar.pipeline.whatif.search import (

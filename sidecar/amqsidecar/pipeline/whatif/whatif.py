@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from amqsidecar.model.shown import shown_line
-from amqsidecar.pipeline.doubts import lacking_segments
 from amqsidecar.pipeline.results import Results, time_text
+from amqsidecar.pipeline.sources.event_files import lacking_segments
 from amqsidecar.pipeline.sources.events import read_events
 from amqsidecar.pipeline.sources.output_files import write_file
 from amqsidecar.pipeline.tables import EVERYWHERE, WHATIF_PROPOSALS, arrow_schema
@@ -28,8 +28,8 @@ from amqsidecar.pipeline.whatif.evidence import (
     usual_waits,
     windows_by_destination,
 )
-from amqsidecar.pipeline.whatif.failure_model import FailureKind
 from amqsidecar.pipeline.whatif.messages import read_messages
+from amqsidecar.pipeline.whatif.models import FailureKind
 from amqsidecar.pipeline.whatif.policy import (
     PROPOSAL,
     Candidate,

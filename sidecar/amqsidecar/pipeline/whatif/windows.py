@@ -1,18 +1,13 @@
-"""The destination: out of order for all messages at the same time.
+"""The windows of a destination: when it was out of order for all messages at the same time.
 
-A hidden Markov model of two states over the windows of a destination finds out when: what re-sends
-came to, and in which windows messages died first. WindowCounts without either lie between others.
+A hidden Markov model of two states finds out when: what re-sends came to, and in which windows
+messages died first. Windows without either lie between others.
 """
-
-from dataclasses import dataclass
 
 import numpy as np
 
-from amqsidecar.pipeline.whatif.attempts import Mask, Reach, Tries, WindowCounts
+from amqsidecar.pipeline.whatif.attempts import Mask, WindowCounts
 from amqsidecar.pipeline.whatif.curve import Numbers
-from amqsidecar.pipeline.whatif.failure_model import FailureKind
-from amqsidecar.pipeline.whatif.failure_models.draws import Draws
-from amqsidecar.pipeline.whatif.fitting import Counted, logistic, maximise
 
 _ROUNDS = 12
 _LOST_WEIGHT = 0.3
@@ -23,40 +18,6 @@ _NEAR = 10
 """Windows on each side of one with a re-send, of which it says something."""
 _OWN_WEIGHT = 4.0
 """As many re-sends the states weigh beside what a window itself saw."""
-
-
-@dataclass(frozen=True)
-class WindowRate:
-    """The success rate of each window, times a factor.
-
-    Attributes:
-        rates: by index of the window.
-        is_tried: whether history re-sent anything near it; likewise.
-    """
-
-    rates: Numbers
-    is_tried: Mask
-    factor: float
-
-    def of(self, tries: Tries) -> Numbers:
-        """Return the probability of each attempt."""
-        return np.clip(self.rates[tries.window] * self.factor, 1e-4, 0.995)
-
-    def is_beyond(self, planned: Tries, reach: Reach) -> Mask:
-        return ~self.is_tried[planned.window] | reach.is_too_early(planned)
-
-
-def fit_outage(history: Counted, rates: Numbers, is_tried: Mask) -> Draws:
-    """Return the model of a group of messages by the rates of their destination's windows."""
-
-    def model(factor: float, never: float) -> Draws:
-        return Draws(
-            FailureKind.DOWN_OR_LOADED,
-            WindowRate(rates, is_tried, float(np.exp(min(factor, 2.0)))),
-            logistic(never),
-        )
-
-    return model(*maximise(model, (0.0, -4.0), history))
 
 
 def tried_windows(windows: WindowCounts) -> Mask:

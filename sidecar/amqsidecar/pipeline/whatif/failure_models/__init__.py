@@ -1,1 +1,0 @@
-"""Failure models; the contract is `failure_model.py`."""
