@@ -13,8 +13,8 @@ class BacklogGate:
     """Knows how many more dead letters of each source are backlog.
 
     A source is counted when it is first read (`meet`), else when its first dead letter arrives. The
-    store keeps the counts; several sidecars may take of one backlog, so a cycle in which something
-    may be left goes on from what the store says (`begin`).
+    store keeps the counts. Several sidecars may share a backlog, so each cycle that may still find
+    backlog reads the store's counts first (`begin`).
     """
 
     def __init__(

@@ -167,7 +167,7 @@ class CauseNotebook:
         return [note for note in notes.values() if not self._is_used(note, now_s)]
 
     def forget_unshared(self) -> None:
-        """Take note that what `unshared` returns is handed over."""
+        """Forget the notes that `unshared` returns: they were handed over."""
         self._unshared.clear()
 
     def find(self, copy: MessageCopy, now_s: float) -> CauseNote | None:

@@ -363,7 +363,7 @@ class CycleEngine:
     def _begin_ahead(self) -> None:
         """Begin the next cycle as if the one that the broker commits now were committed.
 
-        Only where nothing is amiss: whatever went wrong before is looked at in cycles of its own.
+        Only after success: messages of a failed cycle are handled in cycles of their own.
         """
         before = self._ahead.before(self._clock.monotonic_s())
         # Why large: after small ones, what is due by the time of the commit goes sooner with it
@@ -414,7 +414,7 @@ class CycleEngine:
     def _decide(
         self, cycle: OpenCycle, deliveries: Sequence[Delivery], now_ms: int
     ) -> list[TakenRow]:
-        """Return the rows of what a cycle takes; adds events and replaced rows to it."""
+        """Return the rows that a cycle takes; adds its events and replaced rows to the cycle."""
         taken: list[TakenRow] = []
         if not deliveries:
             return taken
@@ -511,7 +511,7 @@ class CycleEngine:
     ) -> None:
         events: list[AnyEvent] = []
         offered = Counter(row.destination for row in sent)
-        # Why another time than the cycle's: that began long ago.
+        # Why not the cycle's time: the cycle began long ago.
         now_ms = self._clock.now_ms()
         for destination, reason in held_up_by.items():
             self._losses.note_held_up(destination, offered[destination])
@@ -521,7 +521,7 @@ class CycleEngine:
     def _refuse(self, cycle: OpenCycle, refused: SendsRefused, now_ms: int) -> None:
         """Postpone a message that the broker refused; park one that it keeps refusing.
 
-        What it refused to take at once is taken once more, and stored.
+        Refused immediate re-sends are taken again, and stored.
         """
         events: list[AnyEvent] = []
         sent, lying = cycle.sent, cycle.from_place

@@ -1,4 +1,4 @@
-"""Sorts due rows into those that are sent now, wait for their destination, or are parked."""
+"""Decides which due rows are sent now, wait for their destination, or are parked."""
 
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -136,7 +136,7 @@ class Dispatch:
     def _in_turn(self, due: Sequence[DueRow], now_ms: int) -> set[str]:
         """Return the destinations that may be tried in this cycle.
 
-        Why not all: to ask about thousands that are blocked would hold up those that are open.
+        Why not all: questions about thousands of blocked destinations would delay the open ones.
         """
         names = dict.fromkeys(row.destination for row in due)
         blocked = {name: self._blockages.get(name) for name in names}
@@ -214,7 +214,7 @@ class Dispatch:
     def admit(
         self, tx: RowDelays, rows: Sequence[DueRow], now_ms: int, events: list[AnyEvent]
     ) -> tuple[list[DueRow], list[Resend]]:
-        """Return the rows of the last `choose` that pass the gate, and what is sent for them.
+        """Return the rows of the last `choose` that pass the gate, and their re-sends.
 
         Args:
             tx: parks the others; counts only with the rest of the cycle.

@@ -33,7 +33,7 @@ class InHand:
             self._of.setdefault(deliveries[0].encoding, []).extend(deliveries)
 
     def first(self, encoding: str, at_most: int) -> Sequence[Delivery]:
-        """Return the first ones of an encoding."""
+        """Return the first deliveries of an encoding."""
         return self._of.get(encoding, [])[:at_most]
 
     def remove(self, deliveries: Sequence[Delivery]) -> None:
@@ -43,7 +43,7 @@ class InHand:
             self._of[encoding] = [one for one in self._of[encoding] if id(one) not in gone]
 
     def give_back(self, deliveries: Sequence[Delivery]) -> None:
-        """Take the ones that were removed last back."""
+        """Put the last removed deliveries back in front."""
         if deliveries:
             self._of[deliveries[0].encoding][:0] = deliveries
 
@@ -52,10 +52,10 @@ class EncodingTurns:
     """Gives the encodings of a link their turns."""
 
     def __init__(self, encodings: Sequence[str]) -> None:
-        """Begin with the first one.
+        """Begin with the first encoding.
 
         Args:
-            encodings: those that can be sent; at least one.
+            encodings: that the link can send; at least one.
         """
         self._last = dict.fromkeys(encodings, -1)
         self._current = encodings[0]
@@ -71,8 +71,8 @@ class EncodingTurns:
         """Return the encoding of the next cycle.
 
         Args:
-            with_work: encodings of what is due and of what is in hand; others than the link's are
-                ignored.
+            with_work: encodings of due messages and of deliveries in hand; encodings that the link
+                doesn't have are ignored.
             now_s: the monotonic time.
         """
         if self.is_only_one:

@@ -1,7 +1,7 @@
-"""Redeliveries of dead letters that lie in their queues: sent by the cycle that takes them.
+"""Redeliveries straight out of dead-letter queues: sent by the cycle that takes them.
 
-So a message is always in its dead-letter queue or at its origin, never in the schedule alone. It
-is asked for once nothing speaks against its send; what can't be sent after all is given back.
+So a message is always in its dead-letter queue or at its origin, never in the schedule alone. It is
+requested once nothing forbids its send; a message that can't be sent after all is given back.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,15 +16,15 @@ _KEPT = ["id", "due_at_ms", "destination", "redelivery_id", "redelivery_count", 
 
 
 class FromPlace:
-    """The messages that may be sent from where they lie, by their rows; outlives links.
+    """The messages that may be sent straight from their queues, by row; outlives links.
 
     Attributes:
-        admitted: those that may be sent now.
-        later_ms: until when the others wait.
+        admitted: rows that may be sent now.
+        later_ms: until when the other rows wait.
         refusals: by their destinations.
-        refused: why nothing sends a message by itself; a person decides about it.
-        gives_back: something is in hand that can't be sent now.
-        whole: queues that are read whole, so that all that comes is taken.
+        refused: why a message is not sent automatically; a person decides about it.
+        gives_back: a message in hand can't be sent now.
+        whole: queues that are read whole: every message that arrives is taken.
     """
 
     def __init__(self) -> None:
@@ -43,10 +43,10 @@ class FromPlace:
         encodings: Sequence[str],
         now_ms: int,
     ) -> list[AnyEvent]:
-        """Admit those of the due rows that can be sent now; return what happened."""
+        """Admit the due rows that can be sent now; return the events."""
         events: list[AnyEvent] = []
         for encoding in encodings:
-            # Why the first: the link reads a message of another one anew.
+            # Why the first: the link re-reads a message of another encoding.
             due = [
                 _due(row, encoding)
                 for row in rows
@@ -64,7 +64,7 @@ class FromPlace:
     def postpone(
         self, ids: Sequence[int], due_at_ms: int, _reason: str = "", _gate: str | None = None
     ) -> None:
-        """Ask about these rows again then."""
+        """Ask about these rows again at that time."""
         self.admitted.difference_update(ids)
         self.later_ms.update(dict.fromkeys(ids, due_at_ms))
 

@@ -14,7 +14,7 @@ FAULT_WAIT_MS = 60_000
 """How long a message waits whose gate fails or gives an answer that can't be used."""
 
 REASON_MAX = 500
-"""Longer ones are cut: the reason stands beside each message."""
+"""Maximum characters of a reason; each message stores its own copy."""
 
 ReportWaits = Callable[[str, int], None]
 """Takes the name of a gate and the number of messages that it held back."""
@@ -137,7 +137,7 @@ class Gates:
         """Notify all gates of events.
 
         Args:
-            events: what happened.
+            events: since the last call.
             sent: rows that the broker has now.
             now_ms: the time, which may be long after that of the events.
         """

@@ -1,10 +1,10 @@
 """Redeliveries without a delay: sent by the cycle that takes them, and never written as a row.
 
 The broker's transaction accepts the dead letter and sends the message to its origin, so that the
-message is always in exactly one of the two. Only what nothing speaks against goes this way: a
-destination has to have taken a re-send from the schedule since anything went wrong. Whatever the
-broker refuses stays in the dead-letter queue, and is stored when it is taken next.
-What lies in place (`from_place.py`) goes to unproven ones, too, or is left in hand.
+message is always in exactly one of the two. Only a proven destination gets such messages: after any
+failure it must first take a re-send from the schedule. A message that the broker refuses stays in
+the dead-letter queue, and is stored when it is taken next.
+Messages kept in their queues (`from_place.py`) go to unproven destinations, too, or stay in hand.
 """
 
 from collections.abc import Iterable, Sequence
@@ -26,8 +26,8 @@ class ImmediateChoice(NamedTuple):
     """The rows that a cycle takes.
 
     Attributes:
-        sent: in this cycle; `resends` is what is sent for them.
-        left: by number, those that stay in hand, and why; None = a later cycle sends them.
+        sent: in this cycle, as `resends`.
+        left: rows that stay in hand, by number, with the reason; None = a later cycle sends them.
     """
 
     sent: list[TakenRow]
@@ -73,15 +73,15 @@ class ImmediateSends:
         *,
         may_send: bool = True,
     ) -> ImmediateChoice:
-        """Return what is sent in this cycle, what is stored, and what is left in hand.
+        """Return the rows to send in this cycle, the rows to store, and those to leave in hand.
 
         Args:
-            taken: what the cycle takes.
-            replacing: numbers of rows that take the places of others; they are stored.
+            taken: rows that the cycle takes.
+            replacing: numbers of rows that replace other rows; they are stored.
             now_ms: the time.
-            due: what the cycle sends besides.
-            limit: rows to send at most, with those.
-            may_send: False = only what lies in place is sent.
+            due: rows that the cycle sends from the schedule.
+            limit: maximum rows sent, including `due`.
+            may_send: False = only messages kept in their queues are sent.
         """
         chosen = ImmediateChoice([], [], [], {})
         sent, resends, stored, left = chosen
@@ -111,7 +111,7 @@ class ImmediateSends:
             elif lies:
                 left[row.id] = admitted
             else:
-                # Why: what was taken later must not overtake it.
+                # Why: later messages must not overtake it.
                 answers[place] = None
                 stored.append(row)
         return chosen

@@ -21,7 +21,7 @@ DEFAULT_DEAD_LETTER_QUEUE = queue("ActiveMQ.DLQ")
 class IntakeNames:
     """Returns whether the intake reads a destination.
 
-    Classic: names may hold the wildcards of the broker. Artemis: what counts is the address.
+    Classic: names may hold the broker's wildcards. Artemis: the address counts, not the queue.
     """
 
     def __init__(self, kind: BrokerKind) -> None:
@@ -113,7 +113,7 @@ class NamePattern(msgspec.Struct, frozen=True):
         )
 
     def matching(self, names: Sequence[str]) -> list[str]:
-        """Return those of the names that such dead-letter queues have."""
+        """Return the names that fit this pattern of dead-letter queues."""
         origins = DestinationMap([((one,), True) for one in self.origins])
         kind = self.origins[0].kind if self.origins else None
         found = []
@@ -154,7 +154,7 @@ def _entries(rules: ClassicRules) -> list[PolicyEntry]:
 def _patterns(
     strategy: IndividualDeadLetterStrategy, destinations: Sequence[Destination]
 ) -> Iterator[NamePattern]:
-    """Return the patterns of what a strategy does with destinations that hold wildcards."""
+    """Return the name patterns that a strategy gives to destinations with wildcards."""
     for is_queue, prefix, suffix in _affixes(strategy):
         # Why `not destinations`: a default entry acts on queues and topics alike.
         of_kind = tuple(

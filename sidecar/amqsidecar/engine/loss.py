@@ -70,9 +70,9 @@ class Losses:
         return True
 
     def note_held_up(self, destination: str, sent: int) -> None:
-        """Take note that a destination held up a link, and how many messages were sent to it.
+        """Note that a destination held up a link, and how many messages were sent to it.
 
-        Why fewer: they may be what filled it, so that it never gets room for them.
+        Why fewer: these messages may have filled it, so it would never have room for all of them.
         """
         before = self._shares.pop(destination, None)
         grows_after = GROWS_AFTER if before is None else 2 * before.grows_after

@@ -1,4 +1,4 @@
-"""Which dead letters only a person takes: all of them, or those of patterns."""
+"""Which dead letters only a person takes: all, or those that patterns match."""
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
@@ -43,14 +43,14 @@ class Manual:
         known: Sequence[IntakeQueue] = (),
         redelivers: bool = False,
     ) -> None:
-        """Make it.
+        """Read the patterns.
 
         Args:
             patterns: of origins and of dead-letter queues, as `parse_pattern` reads them; with
-                `ALL` among them every dead letter is left.
+                `ALL` among them every dead letter is left to a person.
             names: of Classic's dead-letter queues; None = they name no origins.
             known: the dead-letter queues that options and rules of Classic name.
-            redelivers: the rules redeliver what is left, from where it lies.
+            redelivers: the rules redeliver these dead letters straight from their queues.
         """
         self.redelivers = redelivers
         found = tuple(dict.fromkeys(queue(parse_pattern(one).name) for one in patterns))
@@ -62,7 +62,7 @@ class Manual:
         self._matches = lru_cache(maxsize=4096)(lambda name: matching.find(queue(name)) is not None)
 
     def __eq__(self, other: object) -> bool:
-        """Return whether both leave the same."""
+        """Return whether both leave the same dead letters to a person."""
         return isinstance(other, Manual) and (
             self.redelivers is other.redelivers and {*self.patterns} == {*other.patterns}
         )
@@ -109,7 +109,7 @@ class Manual:
         )
 
     def problem(self, link: LookSession) -> str:
-        """Return why a link can't leave what is left, and what can; "" = it can."""
+        """Return why a link can't leave these dead letters, with the fix; "" = it can."""
         if self.redelivers and (
             link.features.choosing is None
             or link.description.kind is BrokerKind.CLASSIC
@@ -130,10 +130,9 @@ class Manual:
     def automatic(
         self, link: LookSession, queues: Sequence[IntakeQueue]
     ) -> tuple[IntakeQueue, ...]:
-        """Return how to read dead-letter queues, so that what is left is not handed out.
+        """Return how to read dead-letter queues without taking dead letters left to a person.
 
-        Copies of the listener are handed out, and held: who looks at one in place can't prove its
-        seal.
+        Copies of the listener are taken, and held: a browse can't prove a copy's seal.
 
         Raises:
             DiscoveryRefused: the queues of a wildcard can't be listed now.
@@ -170,7 +169,7 @@ class Manual:
 def selector_without(patterns: Sequence[Destination]) -> str:
     """Return the selector of an Artemis for messages whose origin matches no pattern.
 
-    Quirk (Artemis): what was sent to `address::queue` has that as its origin.
+    Quirk (Artemis): a message sent to `address::queue` has that full name as its origin.
     """
     return " AND ".join(
         f"({name} IS NULL OR NOT ({_matching(name, pattern.name)}))"

@@ -290,7 +290,7 @@ class MoveEngine:
             self._blockages.block(destination, now_ms, reason, ends_links=True)
 
     def _refuse(self, plan: _Plan, refused: SendsRefused, now_ms: int) -> None:
-        """Postpone messages that the broker refused alone; park those that it refuses often."""
+        """Postpone messages that the broker refused alone; park a message that it refuses often."""
         events: list[AnyEvent] = []
         before_others = refused_before_others(
             [str(resend.destination) for resend in plan.resends], refused.refusals

@@ -36,17 +36,17 @@ class OpenCycle:
     Attributes:
         number: that its token carries.
         now_ms: its start; messages due by then are sent.
-        started_s: the same by the monotonic clock.
+        started_s: its start by the monotonic clock.
         before: how the cycle before it ended, which is written with it; None = the store has it.
         store: the transaction of the store, until it is kept or given up.
-        deliveries: what it takes.
+        deliveries: that it takes.
         due: rows that it sends.
-        immediate: what it takes and sends without a row (`immediate.py`).
-        resends: those of `sent`, in the same order.
+        immediate: messages that it takes and sends without a row (`immediate.py`).
+        resends: of `sent`, in its order.
         first_id: number of the row of the first delivery.
-        replaced: rows that go when what it takes counts, by the rows that take their places.
-        signals: events outside that it takes reports of; stored also without it.
-        events: recorded only with the cycle; `blocked` happens also without it.
+        replaced: rows that are removed when it is finished, by the rows that replace them.
+        signals: external events whose reports it takes; stored even if it is undone.
+        events: recorded only with the cycle; `blocked` even if it is undone.
     """
 
     def __init__(self, number: int, now_ms: int, started_s: float, before: CycleEnd | None) -> None:

@@ -1,11 +1,11 @@
 """Takes messages back out of final dead-letter queues into the schedule, where people act on them.
 
-In the cycle that takes it, a message takes the place of the row that knew where it lay, its number
-too. So both are undone or finished with that cycle.
+In the cycle that takes it, a message replaces the row that recorded its final queue, and keeps that
+row's number. So both are undone or finished with that cycle.
 
-What becomes of it stands in that row (`model.schedule.Recall`). Where a broker can't hand over
-chosen messages, the others come with them, wait in the schedule, and go back in their order once
-no more messages of their queue are wanted. Their due times keep that order.
+That row says what becomes of it (`model.schedule.Recall`). Where a broker can't deliver chosen
+messages alone, the others come with them, wait in the schedule, and go back in order once no more
+messages of their queue are wanted. Their due times keep that order.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -41,9 +41,9 @@ class FinalQueues:
 
     Attributes:
         arrivals: how many messages came out of them.
-        place: what is sent from where it lies.
+        place: messages sent straight from their queues.
         died_again: redelivery ids of rows by queue and message id, whose messages may have died
-            once more in that queue: each such death gives another number, and destroys the origin.
+            again in that queue: each such death changes the number, and destroys the origin.
     """
 
     def __init__(self) -> None:
@@ -53,15 +53,15 @@ class FinalQueues:
         self._names: frozenset[str] = frozenset()
 
     def replace(self, queues: Iterable[Destination]) -> None:
-        """Read these from now on.
+        """Read these queues from now on.
 
-        What an earlier one has handed over may still be judged, so none is forgotten.
+        Deliveries of earlier queues may still wait for judgement, so no queue is forgotten.
         """
         self._names |= frozenset(_queue_name(one) for one in queues)
 
     @property
     def is_any(self) -> bool:
-        """Whether any was read by now."""
+        """Whether any final queue has been read."""
         return bool(self._names)
 
     def covers(self, destination: Destination) -> bool:
@@ -83,7 +83,7 @@ class RecallJudge:
         keeps_exhausted: bool,
         holds_backlog: bool,
     ) -> None:
-        """Make it.
+        """Wrap the judge.
 
         Args:
             judge: of dead letters.
@@ -91,7 +91,7 @@ class RecallJudge:
             finals: which queues are final.
             in_place: dead-letter queues that may hold messages with a row, since they were not read
                 before; canonical texts; None = all.
-            manual: what is left to a person.
+            manual: dead letters left to a person.
             keeps_exhausted: messages that were not chosen stay in the schedule; False = they go
                 back.
             holds_backlog: a dead letter that has a row is held when it is taken.

@@ -34,7 +34,7 @@ _WAITING = RowFilter(state=RowState.WAITING)
 
 
 def is_examiner(instance: str) -> bool:
-    """Whether an instance is not a sidecar but an examination by `doctor`, or what one left."""
+    """Whether an instance is an examination by `doctor`, or a remnant of one, not a sidecar."""
     return instance.startswith(_EXAMINERS)
 
 
@@ -176,13 +176,13 @@ class Recovery:
         return cycle + 2 + crc32(self._uid.encode())
 
     def _hold_all(self, state: StoreState, now_ms: int) -> int:
-        """Hold all that waits, for store and broker are from different times; return how many rows.
+        """Hold all waiting rows: store and broker are from different times; return how many.
 
         A restored store has rows that were sent since; a restored broker has dead letters that were
         taken since. Only a person can decide which.
 
-        Promise: what isn't held yet is held at the next start, for the token says the same until
-        `_settle` is durable.
+        Promise: after a crash the next start holds the remaining rows, for the token is unchanged
+        until `_settle` is durable.
         """
         if state.unfinished is not None:
             with self._store.transaction() as tx:

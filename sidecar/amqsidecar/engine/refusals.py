@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 REFUSALS_BEFORE_PARKING: Final = 3
-"""A message that was refused so often while later ones got through is at fault itself."""
+"""After this many refusals while later messages got through, the message itself is at fault."""
 
 COUNTED_MAX: Final = 10_000
 """Maximum messages whose refusals are counted; beyond, all counts restart."""
@@ -43,11 +43,11 @@ class Refusals:
 def refused_before_others(destinations: Sequence[str], refused: Collection[int]) -> frozenset[int]:
     """Return the refused sends after which another one to the same destination got through.
 
-    Where all that follow are refused as well, the destination is full.
+    If all later sends are refused as well, the destination is full.
 
     Args:
         destinations: of all sends, in their order.
-        refused: the positions of those that were refused.
+        refused: the positions of the refused sends.
     """
     last_taken = {
         destination: index for index, destination in enumerate(destinations) if index not in refused

@@ -1,4 +1,4 @@
-"""By which rules the sidecars decide that share a schedule, and what they leave to a person."""
+"""The rules of the sidecars that share a schedule, and the dead letters left to a person."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -7,13 +7,13 @@ from amqsidecar.engine.manual import Manual
 from amqsidecar.schedule import Schedule
 
 ABSENT_S: Final = 900.0
-"""Time after a sidecar's last sign of life in which what it leaves to a person stays left."""
+"""How long after a sidecar's last sign of life its dead letters stay left to a person."""
 
 
 def rules_at_work(schedule: Schedule) -> dict[str, str]:
-    """Return the digest of the rules by instance, of those that a process is now.
+    """Return the digest of the rules by instance, for instances that a process is now.
 
-    None of them where the store is not shared, or for those that older programs started.
+    Empty if the store is not shared; without instances that older programs started.
     """
     at_work = {one.instance for one in schedule.instances() if one.is_held}
     starts = schedule.latest_starts()
@@ -33,7 +33,7 @@ def different_rules(at_work: Mapping[str, str], rules_digest: str) -> str:
 
 
 def left_by_all(schedule: Schedule, instance: str, own: Manual) -> Manual:
-    """Return what a sidecar leaves to a person: what any does that shares the schedule.
+    """Return what a sidecar leaves to a person: all that any sidecar of the schedule leaves.
 
     Promise: the others know `own` when this returns. If the process dies inside, they do or not.
     """

@@ -1,8 +1,8 @@
 """The gate that every message passes last, whoever asked for its send.
 
-It joins what is true of a destination without a broker (`SendRules`), the broker's answer
-(`SendTerms`) and the properties of this very message, and only it makes a `Resend`. A message that
-does not pass stays where it is: what routes later waits, and what needs a person is parked.
+It joins the rules that need no broker (`SendRules`), the broker's answer (`SendTerms`) and the
+properties of the message, and only it makes a `Resend`. A message that does not pass stays where
+it is: it waits if it may route later, and is parked if it needs a person.
 """
 
 from collections.abc import Iterable
@@ -41,10 +41,10 @@ class GateAnswer(msgspec.Struct, frozen=True):
     """The answer of the gate, about a destination or about one message for it.
 
     Attributes:
-        reason: why it is not sent; "" = it is.
-        cure: what a person can write or do to have it sent; "" = the reason says it.
+        reason: why it is not sent; "" = it is sent.
+        cure: how a person can have it sent; "" = the reason says it.
         filters: of a destination: SEND holds only for messages that match all of these selectors.
-        terms: of the broker; `exists` is False where the first send would make the destination.
+        terms: of the broker; `exists` is False if the first send would create the destination.
     """
 
     action: GateAction

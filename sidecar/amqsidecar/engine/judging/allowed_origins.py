@@ -17,9 +17,8 @@ def within(allowed: Sequence[str], problem: ResendProblem) -> ResendProblem:
     """Return a problem if no pattern matches, else the result of `problem`.
 
     Args:
-        allowed: patterns, of an Artemis queue those of its address; empty = everything may be sent
-            to.
-        problem: of what is allowed.
+        allowed: patterns, matched with the address of an Artemis queue; empty = all are allowed.
+        problem: the further check of allowed destinations.
     """
     if not allowed:
         return problem

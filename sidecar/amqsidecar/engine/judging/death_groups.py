@@ -1,4 +1,4 @@
-"""Finds the group of a death: by its consumer's stack, else by what the texts of causes teach."""
+"""Finds the group of a death: by its consumer's stack, else by templates learned from causes."""
 
 from collections.abc import Callable, Sequence
 
@@ -29,7 +29,7 @@ def no_note(_delivery: Delivery, /) -> CauseNote | None:
 
 
 class DeathGroups:
-    """Finds groups, and learns from what it finds."""
+    """Finds groups, and learns from each text."""
 
     def __init__(self, fields_of: FieldsOf, find_note: FindNote) -> None:
         self._fields_of = fields_of
@@ -37,7 +37,7 @@ class DeathGroups:
         self._known = CauseGroups()
 
     def learn(self, known: CauseGroups) -> None:
-        """Replace the learned groups by those of a store; may be called by any thread."""
+        """Replace the learned groups by a store's groups; may be called by any thread."""
         self._known = known
 
     def of_delivery(self, delivery: Delivery, origin: Destination | None, cause: str | None) -> str:

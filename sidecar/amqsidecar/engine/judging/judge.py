@@ -105,11 +105,11 @@ class Judgement(msgspec.Struct, frozen=True, gc=False):
     """The judgement on a dead letter.
 
     Attributes:
-        row: what the schedule keeps; None = it is discarded.
-        events: what happened, in order.
-        replaces: number of the row whose place this one takes when it counts; None = of none.
-        signal: the event outside that it reports, which counts also without the cycle; None = it
-            is a dead letter.
+        row: to keep in the schedule; None = it is discarded.
+        events: in order.
+        replaces: number of the row that it replaces once the cycle counts; None = no row.
+        signal: the external event that it reports, which counts even if the cycle is undone;
+            None = it is a dead letter.
     """
 
     row: TakenRow | None
@@ -119,7 +119,7 @@ class Judgement(msgspec.Struct, frozen=True, gc=False):
 
 
 class Judging(Protocol):
-    """The questions of a cycle about its deliveries; the methods are those of `Judge`."""
+    """The questions of a cycle about its deliveries; `Judge` implements them."""
 
     @property
     def send_rules(self) -> SendRules:
@@ -127,7 +127,7 @@ class Judging(Protocol):
         ...
 
     def prepare(self, deliveries: Sequence[Delivery], /) -> Sequence[Delivery]:
-        """Learn of deliveries; return those that can be judged next, the others have to wait."""
+        """Learn of deliveries; return those to judge now. The others must wait."""
         ...
 
     def judge(
@@ -265,7 +265,7 @@ class Judge:
     def _decide(
         self, delivery: Delivery, origin: Destination, received: Received
     ) -> Decision | str | None:
-        """Return the rules' decision, or what is wrong with their answer; None = there is none."""
+        """Return the rules' decision, or the fault of their answer; None = no decision."""
         provenance, facts = delivery.provenance, self._readers.facts
         kind = (
             origin,
@@ -373,10 +373,10 @@ class _Place(NamedTuple):
     """An origin and a queue: the facts that all their dead letters share.
 
     Attributes:
-        origin: the true one; None = it is not known.
-        parked_at: where those with a problem are parked.
-        problem: why they are parked, whatever the rules say; "" = they are not.
-        redelivery_problem: why no rule may redeliver them; None = it may.
+        origin: the true origin; None = unknown.
+        parked_at: where dead letters with a problem are parked.
+        problem: why they are parked, regardless of the rules; "" = they are not.
+        redelivery_problem: why no rule may redeliver them; None = rules may.
         source_name, origin_name: canonical texts.
         life_of: the broker's number of a death to the life that ended.
     """

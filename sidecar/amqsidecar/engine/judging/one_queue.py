@@ -22,7 +22,7 @@ class OneQueue:
         self._is_copied = is_copied
 
     def holds(self, origin: Destination) -> bool:
-        """Return whether a queue alone gets what is sent to its address; False = unknown, too.
+        """Return whether only this queue gets messages sent to its address; False also if unknown.
 
         Raises:
             LinkLost: the connection is gone.
@@ -35,7 +35,7 @@ class OneQueue:
 
 
 def copied_by(interceptors: DestinationInterceptors | None) -> Callable[[Destination], bool]:
-    """Return a check whether a queue of Classic gets copies; None = those of a stock broker.
+    """Return a check whether a queue of Classic gets copies; None = a stock broker's interceptors.
 
     Source: org.apache.activemq.broker.region.virtual: VirtualTopicInterceptor,
         CompositeDestinationFilter.

@@ -48,8 +48,8 @@ class ClassicOrigins:
     def find(self, origin: Destination, source: Destination) -> Destination:
         """Return the queue on which a message of a topic died, or the named origin.
 
-        A queue is only named when it is the one explanation: the rules would have put what dies
-        there into `source`, its name holds the topic's, and no durable subscription explains it.
+        A queue is only named when it is the one explanation: the rules put its dead letters
+        into `source`, its name holds the topic's, and no durable subscription explains it.
 
         Args:
             origin: as named by the message.

@@ -49,8 +49,8 @@ class PairedJudge:
     def prepare(self, deliveries: Sequence[Delivery], /) -> Sequence[Delivery]:
         """Ask the history for the lives of deliveries and their twins; see `Judging`.
 
-        What another instance has in an unfinished cycle has to wait: if the cycle is undone, what
-        was discarded beside it would be the last report of that delivery.
+        A twin of a life in another instance's unfinished cycle must wait: if the twin were
+        discarded and that cycle undone, no report of the delivery would be left.
         """
         deliveries = self._judge.prepare(deliveries)
         lives = [*map(self._judge.life_of, deliveries)]

@@ -126,7 +126,7 @@ def composite_line(composite: CompositeDestination) -> str:
 
 
 def _first_sends(selector: str | None) -> str:
-    """Return a selector, as an attribute's text, that also leaves out what the sidecar has sent."""
+    """Return a selector, as an attribute's text, that also excludes the sidecar's re-sends."""
     text = FIRST_SENDS_ONLY if selector is None else f"({selector}) AND {FIRST_SENDS_ONLY}"
     return text.replace("&", "&amp;").replace("<", "&lt;").replace('"', "&quot;")
 

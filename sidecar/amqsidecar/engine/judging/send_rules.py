@@ -31,7 +31,7 @@ class SendRules:
 
     Attributes:
         is_intake: returns whether the intake reads a destination.
-        final_suffix: what is added to the name of a dead-letter queue.
+        final_suffix: appended to a dead-letter queue's name to name its final queue.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class SendRules:
         self._restriction = within(allowed_origins, copies)
 
     def note_finals(self, queues: Iterable[Destination]) -> None:
-        """Note queues to which exhausted messages went, whatever is read now."""
+        """Note queues that received exhausted messages, even if they are not read now."""
         self._finals |= frozenset(queues)
 
     def is_final(self, destination: Destination) -> bool:
@@ -105,7 +105,7 @@ class SendRules:
         return self._topic_problem(origin) or self._restriction(origin)
 
     def origin_problem(self, origin: Destination) -> str | None:
-        """Return why what died at an origin is parked, whatever the rules say; None = it is not."""
+        """Return why every dead letter of an origin is parked, regardless of rules; None = not."""
         if (fault := self.final_problem(origin)) is not None:
             return f"its origin {fault}"
         if self.is_dead_letter_queue(origin):
