@@ -43,7 +43,7 @@ def act_of(operation: Operation, now_ms: int, suffix: str) -> row_changes.RowCha
     """Return the change of a row by an operation.
 
     Args:
-        operation: with what the person wants.
+        operation: the person's action and its parameters.
         now_ms: the time.
         suffix: of final dead-letter queues, for cancelling.
     """
@@ -85,7 +85,7 @@ def check_direct(action: Action) -> None:
     """Refuse actions that need a store of the sidecar's own.
 
     Raises:
-        ActionRefused: the broker can't do it to what it keeps.
+        ActionRefused: the broker can't do it to messages in its own schedule.
     """
     if action in (Action.REDIRECT, Action.DISCARD, Action.TAKE_BACK):
         raise ActionRefused(

@@ -1,4 +1,4 @@
-"""The rules that act: given ones, the broker's defaults, or its settings as read live."""
+"""The rules that act: configured, the broker's defaults, or its live settings."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -105,10 +105,10 @@ class Policies(msgspec.Struct, frozen=True, kw_only=True):
     """The rules of a sidecar, and the means to ask other rules.
 
     Attributes:
-        acting: returns what acts now; any thread may call it.
+        acting: returns the rules that act now; any thread may call it.
         plugins: name to plugin.
-        explainer_of: compiles other rules for the same sidecar; what they do not say, the live
-            settings of an Artemis broker say, as in a run.
+        explainer_of: compiles other rules for this sidecar; the live settings of an Artemis broker
+            fill their gaps, as in a run.
     """
 
     acting: Callable[[], ActiveRules]
@@ -129,11 +129,11 @@ def policies_of(
     """Return the policies of a sidecar.
 
     Args:
-        find_rules: returns those that act; any thread calls it.
+        find_rules: returns the rules that act; any thread calls it.
         plugins: name to plugin.
         send_rules_of: returns where the sidecar never sends.
-        intake_queues: that the operator named; none = they follow from the rules.
-        chance: varies delays; None = they are as without collision avoidance.
+        intake_queues: named by the operator; if empty, they follow from the rules.
+        chance: varies delays; None = no collision avoidance.
         gates_at: returns the active gates.
         live_plugins: see `ActiveRules`.
     """

@@ -120,11 +120,10 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """Some rows by number, exhausted ones after all others.
+    """A page of rows by number, exhausted rows last.
 
     Attributes:
-        rows: may be fewer than asked for, or none, although there are more: looking into messages
-            is bounded.
+        rows: may be fewer than the limit, or empty, although more match: few messages are examined.
         next_after: give it as `after` to get the next page, as text; None = this is the last.
     """
 
@@ -154,9 +153,9 @@ def read_status(
 
     Args:
         schedule: an open one.
-        state: what it said when it was opened.
+        state: returned when it was opened.
         now_ms: messages due before are overdue.
-        row_filter: which rows to count; all else is about the whole schedule.
+        row_filter: rows to count; all other fields are about the whole schedule.
     """
     tallies = sorted(
         _tallies(schedule, row_filter), key=lambda tally: (-tally.count, tally.destination)
@@ -223,17 +222,17 @@ def list_page(
     after: str = "",
     select: Select | None = None,
 ) -> Page:
-    """Return at most `limit` rows by number; exhausted ones come after all others.
+    """Return at most `limit` rows by number, exhausted rows last.
 
     Args:
         schedule: an open one.
         row_filter: which rows.
         limit: maximum number returned.
         after: `next_after` of the page before; "" = the first page.
-        select: which of them; at most `LOOKED_INTO` messages are looked into.
+        select: selects among them; at most `LOOKED_INTO` messages are examined.
 
     Raises:
-        ValueError: `after` is none of those.
+        ValueError: `after` is not a `next_after`.
     """
     is_exhausted_turn = after.startswith(_EXHAUSTED_AFTER)
     number = after.removeprefix(_EXHAUSTED_AFTER)

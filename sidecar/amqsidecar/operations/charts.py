@@ -94,8 +94,8 @@ class AttemptRecovery(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         attempt: 1 = the first redelivery.
-        has_later: these are this attempt and all later ones.
-        came_back: how many of how many that were re-sent died again.
+        has_later: includes all later attempts.
+        came_back: the messages that died again, of those re-sent.
     """
 
     attempt: int
@@ -104,10 +104,10 @@ class AttemptRecovery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Series(msgspec.Struct, frozen=True, kw_only=True):
-    """Counts of one thing, one for each step of a `Timeline`.
+    """A series of counts, one for each step of a `Timeline`.
 
     Attributes:
-        name: what it is; a cause group, or `OTHER`.
+        name: a cause group, or `OTHER`.
     """
 
     name: str
@@ -141,8 +141,8 @@ class ChartMark(msgspec.Struct, frozen=True, kw_only=True):
     """An act of a person or a process, shown in a timeline.
 
     Attributes:
-        what: a few words.
-        operation: its number; None = it is none.
+        what: a short description.
+        operation: its number; None = not an operation.
     """
 
     at_ms: int

@@ -19,7 +19,7 @@ _UNIT_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _NUMBER_MAX: Final = 2**63 - 1
 
 Read = Callable[[Sequence[str], int], object]
-"""Texts and the time to a value; ValueError says what was expected."""
+"""Parses a condition's texts, given the time; ValueError names the expected form."""
 
 
 class Condition(msgspec.Struct, frozen=True):
@@ -75,7 +75,7 @@ class Condition(msgspec.Struct, frozen=True):
 
 
 class ConditionRefused(ValueError):
-    """The text of a condition is not understood; the message says what was expected."""
+    """The text of a condition is invalid; the message names the expected form."""
 
     def __init__(self, condition: Condition, what: str) -> None:
         super().__init__(what)

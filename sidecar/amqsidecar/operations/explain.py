@@ -56,10 +56,10 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         expiration_ms: dead_letter: how long it may stay there; 0 = for ever.
         rule: the rule that decides, with file and line.
         differs: deliberate differences of the sidecar from the rules.
-        assumed: Artemis: the settings that the rules do not say, so that the broker's defaults are
-            assumed; a run takes the broker's own settings where it may read them.
+        assumed: Artemis: settings that the rules leave out, so the broker's defaults are assumed; a
+            run uses the broker's own settings where it may read them.
         max_delivery_attempts, dead_letter_address, redelivery_delay_ms: Artemis: of the address.
-        gates: redeliver: what it passes when it is due, where there is anything.
+        gates: redeliver: the gates that it passes when due, if any.
         edit: redeliver, redirect: the properties that the rule removes and sets.
     """
 
@@ -101,12 +101,12 @@ class PlannedSend(msgspec.Struct, frozen=True, kw_only=True):
 class Forecast(msgspec.Struct, frozen=True, kw_only=True):
     """The decisions of rules on a message that dies after each re-send.
 
-    Delays are those without collision avoidance, which varies them evenly to both sides.
+    Delays leave out collision avoidance, which varies them evenly in both directions.
 
     Attributes:
-        now: about the death it is asked for.
+        now: the decision on the given death.
         sends: re-sends until it is given up.
-        end: what becomes of it then; None = it is re-sent more often than is shown.
+        end: the final decision; None = it is re-sent more often than is shown.
     """
 
     now: Explanation
@@ -273,7 +273,7 @@ class Explainer:
         return self._final_differs(decision)
 
     def _final_differs(self, decision: DeadLetterTo) -> str | UnsetType:
-        """Return where the sidecar puts what is given up, where that is not the rules' queue."""
+        """Return the sidecar's queue of exhausted messages, if it isn't the rules' queue."""
         decided = decision.destination
         suffix = self._rules.final_suffix
         final = final_destination(decision, _READ_FROM, self._reads, suffix)

@@ -26,10 +26,10 @@ NEVER_SENT = "not sent within a day: another action changed it, or it can't be s
 
 
 def follow(schedule: Schedule) -> bool:
-    """Note which members of operations were sent and which died again; False = there is more.
+    """Note which members of operations were sent or died again; False = call it again.
 
-    Promise: what is noted is durable with how far was read; if the process dies, or another does
-    the same at the same time, nothing is left out and nothing counts twice.
+    Promise: notes and the read position are stored together; if the process dies, or another does
+    this at the same time, nothing is left out or counted twice.
     """
     position = schedule.followed_until()
     if position is None:

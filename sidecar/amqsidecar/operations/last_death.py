@@ -78,12 +78,12 @@ def placeholders(template: str) -> list[str]:
 def log_links(
     templates: Mapping[str, str], traced_share: float, death: LastDeath | None
 ) -> dict[str, str]:
-    """Return addresses in log systems by name; without those that need what is not known.
+    """Return addresses in log systems by name; an address that needs an unknown value is left out.
 
     Args:
         templates: by name, with `PLACEHOLDERS` in braces.
         traced_share: of messages, whose attempts are spans.
-        death: None = there is none.
+        death: None = no known death.
     """
     if death is None:
         return {}

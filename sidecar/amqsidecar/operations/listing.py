@@ -67,8 +67,8 @@ def list_messages(
 
     Args:
         schedule: an open one.
-        selection: which ones.
-        order: the newest or the next ones first.
+        selection: which messages.
+        order: the newest or the next due first.
         limit: maximum rows returned.
         after: `next_after` of the page before.
     """

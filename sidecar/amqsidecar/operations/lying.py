@@ -24,10 +24,10 @@ ReadLying = Callable[[RowView], LyingMessage]
 
 
 def read_lying(link: LookSession, row: RowView) -> LyingMessage:
-    """Return the message of a row that lies in its final queue; the queue stays as it is.
+    """Return the message of a row in its final queue; the queue is unchanged.
 
     Raises:
-        BrokerRefused: it is not shown; the sentence says why, and what lifts it.
+        BrokerRefused: it can't be read; the sentence gives the reason and the remedy.
         LinkLost: the connection is gone.
     """
     queue = parse_destination(row.goes_to)

@@ -15,7 +15,7 @@ from amqsidecar.telemetry import audit
 
 LONGEST_MARKER: Final = 200
 PATTERNS_MAX: Final = 200
-"""Maximum patterns with markers; for another one, those of one must expire first."""
+"""Maximum patterns with markers; a further pattern waits until another's markers expire."""
 MARKERS_MAX: Final = PATTERNS_MAX * MARKS_KEPT
 
 NEW_SINCE_MS: Final = 24 * 3_600_000
@@ -84,12 +84,12 @@ ENDED_AT_ONCE: Final = 500
 
 
 def report_event(schedule: Schedule, name: str, author: str, now_ms: int) -> Signal:
-    """Store that an event outside has happened; the service releases what waits for it.
+    """Store that an outside event has happened; the service releases the messages waiting for it.
 
     Promise: durable when this returns; reported twice it is the same event, with the later time.
 
     Raises:
-        ActionRefused: it has no such name.
+        ActionRefused: its name is invalid.
     """
     try:
         signal = Signal(name=signal_name(name), at_ms=now_ms, author=author)

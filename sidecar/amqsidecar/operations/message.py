@@ -35,7 +35,7 @@ LIFE_MAX: Final = 500
 """Moments of a message's life that are shown."""
 
 CAUSES_BYTES_MAX: Final = 256 * 1024
-"""Bytes of causes that are shown whole, those of the latest deaths first."""
+"""Maximum bytes of causes shown whole, the latest deaths first."""
 
 ORIGINALS_MAX: Final = 20
 
@@ -45,7 +45,7 @@ EDIT_BYTES_MAX: Final = 1024 * 1024
 _MANGLED: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff]|\r(?!\n)")
 
 ViewMessage = Callable[[str, bytes, int], MessageView]
-"""Encoding, message, and how many bytes of its body to show, to what people see of it."""
+"""Takes encoding, message, and maximum bytes of its body to show; returns the view of it."""
 
 EditMessage = Callable[[str, bytes, MessageEdit], bytes]
 """Encoding, message and edit to the message after it; raises EditRefused."""
@@ -59,8 +59,8 @@ class OriginalView(msgspec.Struct, frozen=True, kw_only=True):
     """A version of a message before an edit.
 
     Attributes:
-        number: of the edit, 0-based, the oldest first; names it in `original_message`.
-        view: what people see of it.
+        number: of the edit, 0-based, the oldest first, as `original_message` takes it.
+        view: its content for people.
     """
 
     number: int
@@ -75,19 +75,18 @@ class MessagePage(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         redelivery_id: its id over all its deaths.
-        rows: where it waits now; none = it doesn't. Several are possible for a topic's message that
-            died for several subscribers.
-        row: the one that `view` shows; None = it waits no longer.
-        life: what happened to it, the oldest first, `LIFE_MAX` moments at most; causes of earlier
-            deaths are cut.
-        life_left_out: earlier moments that are not in `life`.
-        originals: what it was before edits, the oldest first, `ORIGINALS_MAX` of the latest.
-        view: what is in it now; None = it waits no longer, so its bytes are gone, or `unseen`.
-        unseen: why a message that lies in its final queue is not shown; "" = there is no reason.
-        edit_lock: why it can't be edited now; None = it may be.
-        forecast: what the rules as they are now make of its latest death, and of it again each time
-            it is re-sent; None = the rules or its origin are unknown.
-        rules: where the rules come from, or why none are known; "" = its origin is unknown.
+        rows: where it waits now; empty = it doesn't. Several are possible for a topic's message
+            that died for several subscribers.
+        row: the row in `view`; None = it waits no longer.
+        life: its events, the oldest first, at most `LIFE_MAX`; causes of earlier deaths are cut.
+        life_left_out: earlier events that are not in `life`.
+        originals: its versions before the latest `ORIGINALS_MAX` edits, the oldest first.
+        view: its content now; None = it waits no longer, so its bytes are gone, or `unseen`.
+        unseen: why a message in its final queue is not shown; "" = not applicable.
+        edit_lock: why it can't be edited now; None = it can.
+        forecast: the current rules' decisions on its latest death and after each re-send; None =
+            the rules or its origin are unknown.
+        rules: the source of the rules, or why they are unknown; "" = its origin is unknown.
     """
 
     redelivery_id: str
@@ -121,9 +120,9 @@ def message_page(
         reference: a row number or a redelivery id.
         uid: of the store; see `StoreState`.
         now_ms: the time.
-        view: shows what is in a message.
+        view: decodes a message for people.
         acting: the rules; None = not evaluated.
-        lying: reads what lies in a final queue; None = it is not looked at.
+        lying: reads messages in a final queue; None = they are not read.
         max_bytes: maximum bytes of a body to show.
     """
     story = read_story(schedule, reference, uid)
@@ -272,13 +271,13 @@ def edit_and_retry(
 ) -> Operation:
     """Change a message and re-send it now; the original stays in `Ledger.originals`.
 
-    Promise: if the process dies inside, the message is as it was, or edited and where it waits; the
-    operation may have begun. Never is anything sent that is half of an edit.
+    Promise: if the process dies inside, the message is unchanged, or edited and still waiting; the
+    operation may have begun. A half-edited message is never sent.
 
     Args:
         schedule: an open one.
         row_id: where it waits.
-        change: what is changed of it.
+        change: the changes to it.
         edit: makes the change.
         now_ms: the time.
         actor: the person or program that acts.
@@ -288,7 +287,7 @@ def edit_and_retry(
 
     Raises:
         ActionRefused: it can't be edited now.
-        NothingToChange: it would be as before.
+        NothingToChange: the edit changes nothing.
         EditRefused: the edit can't be made.
     """
     row, message = _editable(schedule, row_id)
@@ -332,7 +331,7 @@ def edit_and_retry(
 
 
 def _edited_parts(change: MessageEdit) -> dict[str, object]:
-    """Return the names of what an edit changes, and none of its values."""
+    """Return the names of the fields that an edit changes, without their values."""
     return {
         "body": change.text is not None or change.data is not None,
         "properties": [*(one.name for one in change.set_properties), *change.remove_properties],

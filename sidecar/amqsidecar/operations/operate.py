@@ -133,10 +133,10 @@ def _with_checked_wait(wish: Wish) -> Wish:
 
 
 def checked_target(text: str) -> Destination:
-    """Return where a redirect goes.
+    """Return the target of a redirect.
 
     Raises:
-        ActionRefused: nothing may be sent there, whatever the broker says.
+        ActionRefused: sends there are forbidden, even if the broker permits them.
     """
     try:
         target = parse_destination(text)

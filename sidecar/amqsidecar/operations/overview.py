@@ -102,12 +102,12 @@ class RecoveryState(StrEnum):
 
 
 class DestinationRecovery(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcomes of re-sends to one destination since something was last changed for it.
+    """The outcomes of re-sends to one destination since the last change for it.
 
     Attributes:
         since_ms: begin of the period, at most 24 hours ago.
-        since: what began it: an operation that sends, a start or other rules; "" = nothing did.
-        came_back: how many of how many died again, as far as is known now.
+        since: its begin: an operation that sends, a start or other rules; "" = no such change.
+        came_back: the messages known to have died again, of those re-sent.
         depth: messages in it when it was last observed; None = unknown.
         depth_at_ms: when that was.
     """
@@ -141,18 +141,18 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     """The first screen.
 
     Attributes:
-        at_ms: when it was read.
-        died: in the last hour; snoozed and solved groups count, too.
-        groups: of which one died in the last 24 hours, those first of which most die; without
-            snoozed and solved ones.
-        solved: of which one died in the last 24 hours and which need nobody any more, the latest
+        at_ms: time of reading.
+        died: messages in the last hour, including those of snoozed and solved groups.
+        groups: with a death in the last 24 hours, most deaths first; without snoozed and solved
+            groups.
+        solved: with a death in the last 24 hours, and no longer in need of a person; the latest
             first.
-        unproved: of which nothing is left either, but nothing shows that it was solved.
+        unproved: groups without messages left, but without proof that they were solved.
         snoozed: snoozed groups with a death in the last 24 hours.
         recoveries: destinations with re-sends in the last 24 hours, the worst first.
-        exhausted: where exhausted messages are, which wait for a person, the largest number first.
-        missing: final dead-letter queues that hold fewer messages than that.
-        unapproved: of the latest operations those that wait for a second person.
+        exhausted: places of exhausted messages, which wait for a person; the largest number first.
+        missing: final dead-letter queues that hold fewer messages than `exhausted` says.
+        unapproved: the latest operations that wait for a second person.
         unknown: dead-letter queues that are not read, with messages that are not in the schedule.
         status: of the sidecar that serves this; None = unknown.
     """

@@ -27,7 +27,7 @@ DESTINATIONS_MAX: Final = 100
 """Destinations that are shown: those with most deaths and most waiting messages."""
 
 ROWS_MAX: Final = 5_000
-"""Waiting messages that are looked at for their attempts."""
+"""Maximum waiting messages whose attempts are examined."""
 
 _NOT_EXHAUSTED: Final = (RowState.WAITING, RowState.HELD, RowState.PARKED)
 
@@ -46,10 +46,10 @@ class ActingPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         deaths: in the last 24 hours.
-        waiting: messages that wait for their re-send there, held and parked ones too.
-        exhausted: messages that the rules redeliver no more.
-        rules: where the rules come from, or why none are known.
-        forecast: of a message that dies there for the first time; None = no rules are known.
+        waiting: messages that wait for their re-send there, including held and parked messages.
+        exhausted: messages that the rules no longer redeliver.
+        rules: the source of the rules, or why they are unknown.
+        forecast: for a message's first death there; None = the rules are unknown.
     """
 
     destination: str
@@ -158,10 +158,10 @@ class DestinationEffect(msgspec.Struct, frozen=True, kw_only=True):
     """The effect of other rules at a destination.
 
     Attributes:
-        waiting: messages that wait there; each keeps its due time whatever the rules become.
-        looked_at: how many of them were examined.
-        attempts: deaths that something else becomes of.
-        before, after: of a message that dies there for the first time.
+        waiting: messages that wait there; new rules leave their due times unchanged.
+        looked_at: the number examined.
+        attempts: deaths that the other rules decide differently.
+        before, after: forecasts for a message's first death there.
     """
 
     destination: str
@@ -204,8 +204,8 @@ def effect_of(
 ) -> PolicyEffect:
     """Return the effect of other rules; changes nothing.
 
-    Delays are compared without collision avoidance. Rules that look into messages are asked about
-    the waiting ones as they are kept, and about past deaths without cause and properties.
+    Delays are compared without collision avoidance. Rules that read messages get the kept bytes of
+    waiting messages, and past deaths without cause and properties.
 
     Args:
         schedule: an open one.

@@ -67,19 +67,19 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         count: rows that it would change.
-        is_whole: False = some were not examined: at least `count`.
-        looked_at: rows examined one by one; 0 = only tallies were used.
+        is_whole: False = some rows were not examined, so `count` is a minimum.
+        looked_at: rows examined individually; 0 = only tallies were used.
         parts: the count by destination and state, the largest first.
-        targets: where messages would be sent, by the rows that were looked at, else by the newest;
-            the largest number first. None of them where nothing is sent, or a person names it.
-        left: rows that would not be changed.
+        targets: where messages would be sent, by the examined rows, else by the newest; the largest
+            number first. Empty if nothing is sent, or a person names the target.
+        left: rows that would stay unchanged.
         delayed: of the count, rows whose destination took nothing when they were due.
         gated: of the count, rows that gates delay; the action bypasses the gates.
-        notes: what can't be known before, as sentences.
+        notes: facts that can't be known before the action, as sentences.
         oldest_at_ms, newest_at_ms: when the first and the last of these rows was taken.
         example: the newest of them.
-        since: give it with the action: what others do to these rows from now on keeps it off them.
-        next_after: give it as `after` to look at the rest; None = there is none.
+        since: pass it with the action, which then skips rows that others change from now on.
+        next_after: pass it as `after` to examine the rest; None = all were examined.
     """
 
     action: Action
@@ -114,9 +114,9 @@ def preview(
     Args:
         schedule: an open one.
         action: what to do.
-        selection: to what.
+        selection: the messages.
         suffix: of final dead-letter queues, where none is decided.
-        after: `next_after` of the preview before, to look at what it didn't.
+        after: `next_after` of the previous preview, to continue it.
         gate: asks the broker about the destinations; None = it is not asked.
         target: where a redirect goes; None = another action, or not known yet.
     """
@@ -139,10 +139,10 @@ def examine(
     suffix: str,
     after: RowKey | None = None,
 ) -> Preview:
-    """Return what an action would change: `preview` without the offers and the gate's notes.
+    """Return an action's changes: `preview` without the offers and the gate's notes.
 
     Above `ROWS_MAX` rows the tallies answer, where they can; else the newest rows
-    are looked at, a bounded number.
+    are examined, up to a limit.
     """
     selection = msgspec.structs.replace(selection, rows=narrow(action, selection.rows))
     since = schedule.event_mark()

@@ -67,7 +67,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         outcomes: None = it sends nothing.
-        doing: what it does or waits for now, as a sentence.
+        doing: its current work or wait, as a sentence.
         undoable: how many messages `undo` would put back now.
         result: None = it sends nothing, or has changed nothing.
     """
@@ -160,7 +160,7 @@ _CLAUSES: Final = {
     OperationResult.UNKNOWN: "all are sent, the outcome of {0.unknown} is unknown",
     OperationResult.CONSUMED: "all {0.consumed} were consumed",
 }
-"""What `Outcomes` come to."""
+"""The summary of `Outcomes`."""
 
 
 def list_operations(schedule: Schedule, limit: int, before: int | None = None) -> OperationPage:

@@ -20,15 +20,15 @@ _OF_CLASSIC: Final = "openwire/"
 
 
 def reach_notes(schedule: Schedule, rows: RowFilter, act: RowChange) -> Iterator[str]:
-    """Yield which prefix of the selected messages can be taken alone, a sentence for each queue.
+    """Yield a sentence per queue on the prefix of the selected messages that can be taken alone.
 
     By the order and the sizes of the rows: messages without a row, and a queue with less memory
     than the broker's own, make the prefix shorter.
 
     Args:
         schedule: an open one.
-        rows: the selected ones.
-        act: the change of the action, which returns None for what it leaves.
+        rows: the selected rows.
+        act: the change of the action; returns None for a row that it leaves.
     """
     queues = {
         one.queue

@@ -22,8 +22,8 @@ class Reference(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         kind: `message`, `operation`, `group` or `store`.
         id: names it in the command.
-        what: it in words.
-        command: shows more of it; "" = there is no more.
+        what: its description.
+        command: shows its details; "" = no command does.
     """
 
     kind: str
@@ -36,8 +36,8 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     """The object of an id; see `Story`.
 
     Attributes:
-        redelivery_id: of the message; None = it names none.
-        also: what else it names.
+        redelivery_id: of the message; None = the id names no message.
+        also: other objects that it names.
     """
 
     redelivery_id: str | None = None

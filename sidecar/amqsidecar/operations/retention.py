@@ -1,6 +1,6 @@
-"""Retention: what has lain for longer than its days is discarded, moved or exported, announced.
+"""Retention: messages older than their limit in days are discarded, moved or exported, announced.
 
-It begins operations as a person does, so that they are seen, paused, cancelled and undone alike.
+It begins operations as a person does, so they can be seen, paused, cancelled and undone alike.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -18,7 +18,7 @@ NEEDED_STATES: Final = {
     Action.RELEASE: RowState.HELD,
     Action.TAKE_BACK: RowState.EXHAUSTED,
 }
-"""What other actions can be about is in any state."""
+"""Other actions accept rows in any state."""
 
 IDS_MAX: Final = 100_000
 """Maximum messages of one operation that are selected by their numbers; it holds them."""
@@ -35,7 +35,7 @@ def narrow(action: Action, row_filter: RowFilter) -> RowFilter:
 
 
 def conditions(selection: Selection) -> dict[str, Any]:
-    """Return the conditions of a selection by name, without those that are not set."""
+    """Return the conditions of a selection that are set, by name."""
     given = {
         **msgspec.structs.asdict(selection.rows),
         "properties": selection.properties,

@@ -22,9 +22,9 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         event: what happened.
         kind: its name in the history, such as `resent`.
-        said: what it says besides, for people.
-        cause_group: of a death; None = it is none.
-        outcome: of a re-send, with what it rests on; None = it is none.
+        said: its further details, for people.
+        cause_group: of a death; None = not a death.
+        outcome: of a re-send, with its evidence; None = not a re-send.
     """
 
     event: events.AnyEvent

@@ -29,12 +29,12 @@ def with_group(
     Args:
         schedule: knows the groups.
         rows: the other conditions; its destination selects one of several groups.
-        part: the cause, or a part of it that only one has, whatever its case; or a number.
-        number: of a group, as every output prints it or printed it before schedules had keys.
-        shown: returns the visible text of a cause; `part` is looked for in nothing else.
+        part: the cause, or a part of it that is unique (case is ignored); or a number.
+        number: of a group, as outputs print it, or printed it before schedules had keys.
+        shown: returns the visible text of a cause; `part` is searched only there.
 
     Raises:
-        NothingFound: none, or more than one; the message names what is near.
+        NothingFound: no group matches, or several do; the message names similar groups.
     """
     if part is None and number is None:
         return rows

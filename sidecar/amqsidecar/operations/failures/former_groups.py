@@ -1,4 +1,4 @@
-"""Groups that became a part of another one: by what texts taught since, or by a person.
+"""Groups merged into another one: by patterns learned later, or by a person.
 
 A store knows only the keys under which deaths were counted, so all others read groups here
 (`tests/tidy/test_former_groups.py`).
@@ -66,7 +66,7 @@ def current_places(schedule: ScheduleView) -> dict[Place, Place]:
 
 
 def read_failure_groups(schedule: ScheduleView, known: CauseGroups) -> list[FailureGroup]:
-    """Return groups with the deaths of their former ones, the latest death first."""
+    """Return groups with the deaths of groups merged into them, the latest death first."""
     groups: dict[Place, FailureGroup] = {}
     for one in schedule.failure_groups(0, GROUPS_MAX):
         place = one.destination, known.find(one.destination, one.cause_group)

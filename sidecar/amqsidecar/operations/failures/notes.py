@@ -38,11 +38,11 @@ def write_note(
         now_ms: the time.
         owner: the group's new owner; "" = no owner, None = unchanged.
         snooze_ms: time to hide the group, unless another message dies of it; 0 = show it again,
-            None = as it is.
-        is_muted: hide the group until more die of it than now; False = show it again, None = as
-            it is.
-        merge_into: cause group of the same destination that this group becomes a part of; "" =
-            it stands alone again, and what moved stays; None = as it is.
+            None = unchanged.
+        is_muted: hide the group until it dies more often than now; False = show it again, None =
+            unchanged.
+        merge_into: cause group of the same destination to merge this group into; "" = separate it
+            again, but its moved deaths stay; None = unchanged.
 
     Raises:
         ActionRefused: it is empty or too long, no message ever died of that there, or the groups
@@ -97,10 +97,7 @@ def _merged_into(schedule: Schedule, group: Group, wanted: str, now_ms: int) -> 
 
 
 def read_notes(schedule: Schedule, place: Place) -> list[GroupNote]:
-    """Return the notes on the group at a place, and on those that became a part of it.
-
-    The latest is first.
-    """
+    """Return the notes on the group at a place and on groups merged into it, the latest first."""
     known = read_cause_groups(schedule)
     here = place[0], known.find(*place)
     latest = schedule.latest_notes(GROUPS_MAX)

@@ -1,7 +1,7 @@
-"""Groups of which nothing is left: since when, what ended them, and whether that solved them.
+"""Groups without messages left: since when, the cause of their end, and whether it solved them.
 
-Solved are groups whose last message was consumed, wherever it went, or was discarded on purpose.
-That a message left the schedule proves neither.
+A group is solved if its last message was consumed anywhere, or discarded on purpose.
+Leaving the schedule proves neither.
 """
 
 from collections.abc import Iterable
@@ -26,7 +26,7 @@ from amqsidecar.operations.words import many, span
 from amqsidecar.schedule import Schedule
 
 _OPERATIONS_LOOKED_AT: Final = 100
-"""Of the latest ones; an older one is on its page."""
+"""Maximum operations searched for a group's last one; older operations show on its page."""
 
 
 class Ending(StrEnum):
@@ -49,11 +49,11 @@ class Solution(msgspec.Struct, frozen=True, kw_only=True):
     """When and how the last message of a group left the schedule.
 
     Attributes:
-        at_ms: when it did.
-        ending: what became of it.
-        evidence: why this is said, as a clause; "" = the ending says all.
-        actor: the person or program that acted; "" = the rules, or it is not known.
-        operation: the latest operation about it; None = none of the latest ones.
+        at_ms: when it left.
+        ending: its fate.
+        evidence: the reason for this ending, as a clause; "" = it needs none.
+        actor: the person or program that acted; "" = the rules, or unknown.
+        operation: the latest operation on it; None = not among the latest operations.
     """
 
     at_ms: int
@@ -78,9 +78,9 @@ class SolvedGroup(msgspec.Struct, frozen=True, kw_only=True):
 def find_solutions(
     schedule: Schedule, groups: Iterable[Group], now_ms: int
 ) -> dict[Place, Solution]:
-    """Return how groups ended of which no message waits or may still return.
+    """Return the solutions of groups that have no message left or still able to return.
 
-    What was re-sent less than a window ago may.
+    A message re-sent less than a window ago may return.
     """
     operations: list[Operation] | None = None
     found = {}
@@ -148,7 +148,7 @@ def _unproved(schedule: Schedule, resent: Resent, now_ms: int) -> str:
 
 
 def _is_about(operation: Operation, group: Group) -> bool:
-    """Whether an operation changed messages and may have changed the last ones of a group."""
+    """Whether an operation changed messages, perhaps the last messages of a group."""
     rows = operation.selection.rows
     return (
         operation.changed > 0

@@ -1,4 +1,4 @@
-"""Proposes fields for `intake.group_by`: those that divide the kept messages of a destination."""
+"""Proposes fields for `intake.group_by` that divide the kept messages of a destination."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
