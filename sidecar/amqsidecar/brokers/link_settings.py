@@ -16,9 +16,9 @@ class LinkSettings:
         endpoint: of a connector or acceptor that speaks the wire.
         clock: where the time comes from.
         instance: name of this sidecar, part of its client ids.
-        final_suffix: what final dead-letter queues end with; they are not read.
+        final_suffix: suffix of final dead-letter queues, which are not read.
         crash_point: called at each step of a transaction.
-        rules_digest: of the rules that this sidecar decides by, shown by its token.
+        rules_digest: of this sidecar's rules, shown by its token.
     """
 
     endpoint: Endpoint

@@ -8,13 +8,13 @@ from amqsidecar.model.sidecar_names import PROPERTY_REDELIVERY_COUNT, PROPERTY_R
 
 
 def both(*selectors: str) -> str:
-    """Return the selector of what all of these match; "" = everything."""
+    """Return the selector of messages that match all of these; "" = every message."""
     parts = [one for one in selectors if one]
     return " AND ".join(f"({one})" for one in parts) if len(parts) > 1 else "".join(parts)
 
 
 def quoted(text: str) -> str:
-    """Return a text as selectors write it."""
+    """Return a text as a string literal of selectors."""
     return "'" + text.replace("'", "''") + "'"
 
 

@@ -22,18 +22,18 @@ Misrouted = Callable[[], Mapping[int, str]]
 """Returns why the broker may have routed some sends nowhere, by their index; once it has all."""
 
 WatchSends = Callable[[Sequence[Resend]], Misrouted]
-"""Takes note of where sends would go just before they are begun."""
+"""Notes where sends would go just before they are begun."""
 
 
 def watch_nothing(_sends: Sequence[Resend]) -> Misrouted:
-    """Return a check that finds nothing, for a broker that routes what it has taken."""
+    """Return a check that finds nothing, for a broker that routes every accepted message."""
     return dict
 
 
 class SendsAhead(Generic[BegunT]):
-    """Knows what was begun for the next commit: at most one transaction.
+    """Holds the transaction begun for the next commit: at most one.
 
-    If the process dies, nothing of what is begun has happened.
+    If the process dies, nothing of the transaction has happened.
 
     Attributes:
         misrouted: of the transaction that was begun last.
@@ -64,7 +64,7 @@ class SendsAhead(Generic[BegunT]):
         return self._begun[0].sends if self._begun else ()
 
     def begin(self, sends: Sequence[Resend]) -> None:
-        """Begin these, in place of what was begun."""
+        """Begin these sends, in place of begun sends."""
         self.abandon()
         self.misrouted = self._watch(sends)
         self._begun.append(self._start(sends))
@@ -73,7 +73,7 @@ class SendsAhead(Generic[BegunT]):
         """Undo begun sends, if any.
 
         Raises:
-            LinkLost: the connection is gone, and with it what was begun.
+            LinkLost: the connection is gone, and the begun sends with it.
         """
         if self._begun:
             self._undo(self._begun.pop())
@@ -90,4 +90,4 @@ class SendsAhead(Generic[BegunT]):
 
 
 def begin_nothing() -> None:
-    """Begin no sends while the broker commits: what is done by default."""
+    """Begin no sends while the broker commits, the default."""

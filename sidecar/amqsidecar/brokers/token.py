@@ -1,7 +1,7 @@
 """The content of a token that a wire of Artemis, or AMQP, has left; sans-IO.
 
-That of AMQP is a number. That of STOMP also names dead letters, since it acknowledges them only
-after its commit: the reader has to acknowledge what is still there.
+A token of AMQP is a number. A token of STOMP also names dead letters, since STOMP acknowledges them
+only after its commit: the reader has to acknowledge dead letters that are still there.
 """
 
 import json

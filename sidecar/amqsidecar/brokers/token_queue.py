@@ -1,8 +1,8 @@
 """The token of an instance, over any wire of Artemis and over AMQP: commit record and fence.
 
-A wire reads, drops and sends messages of the token queue; here is decided which of several tokens
-counts, and when another instance has taken it. The queue is exclusive where it could be made so:
-then the broker hands tokens to one consumer only, until that is gone.
+A wire reads, drops and sends messages of the token queue; this module decides which of several
+tokens counts, and when another instance has taken it. The queue is exclusive where possible: then
+the broker hands tokens to one consumer only, until that consumer is gone.
 
 A token that was handed out before without being exchanged is replaced by a fresh one with the same
 content, because the broker gives up on a message that was delivered too often.
@@ -16,7 +16,7 @@ from amqsidecar.brokers.token import Token
 from amqsidecar.errors import BrokerRefused, LinkLost
 
 TOKEN_TIMEOUT_S: Final = 15.0
-"""Maximum wait for what the broker must do at once: hand over a token that it has committed."""
+"""Maximum wait for the broker to hand over a token that it has committed."""
 
 H = TypeVar("H")
 
@@ -25,8 +25,8 @@ class TokenMessage(NamedTuple, Generic[H]):
     """A message of the token queue that is in hand.
 
     Attributes:
-        handle: what the wire knows it by.
-        token: its content; None = it is no token.
+        handle: the wire's identifier of it.
+        token: its content; None = it is not a token.
         is_redelivered: it was handed out before.
     """
 
@@ -71,7 +71,7 @@ class TokenWire(Protocol[H]):
         ...
 
     def poll(self) -> None:
-        """Take in what has arrived."""
+        """Process the input that has arrived."""
         ...
 
     def collect(self, timeout_s: float, /) -> Sequence[TokenMessage[H]]:
@@ -115,7 +115,7 @@ class _Awaited(NamedTuple):
 
 
 class TokenInHand(NamedTuple, Generic[H]):
-    """The token is in hand; `handle` is what the wire knows it by."""
+    """The token is in hand; `handle` is the wire's identifier of it."""
 
     handle: H
     token: Token
@@ -253,7 +253,7 @@ class TokenQueue(Generic[H]):
         """
         number = None if self.held is None else self.held.cycle
         self._state = _Awaited()
-        # Why not `self.take`: nothing has changed for those that act on a token which comes.
+        # Why not `self.take`: nothing has changed for subclasses that act on a new token.
         found = TokenQueue.take(self, TOKEN_TIMEOUT_S)
         if found is None or found != number:
             raise LinkLost(f"found token {found}, not {number}, which was given back")

@@ -38,7 +38,7 @@ MEANING_HALTED = (
 
 
 class StuckMessages:
-    """Compares messages that queues count as handed out with those that consumers hold."""
+    """Compares each queue's count of messages handed out with its consumers' counts."""
 
     def __init__(self, management: ArtemisQuestions) -> None:
         self._management = management
@@ -48,8 +48,8 @@ class StuckMessages:
         """Return messages stuck now and at the last call; call at intervals of seconds.
 
         Args:
-            read: queues whose consumers are asked how many messages they hold. Of all other queues
-                those count that have no consumer.
+            read: queues whose consumers are asked how many messages they hold. Other queues are
+                checked only while they have no consumer.
         """
         names = {one.name.rpartition("::")[2]: one for one in read}
         now: dict[str, int] = {}
@@ -77,7 +77,7 @@ class StuckToken:
     def look(self) -> tuple[LeftBehind, ...]:
         """Return messages stuck now and at the last call; call at intervals of seconds.
 
-        Call it only while this connection alone gets what the queue holds, and has no token.
+        Call it only while this connection alone gets the queue's messages, and has no token.
         """
         before, self._before = self._before, self._management.durable_count(self._queue.name) or 0
         stuck = min(before, self._before)
@@ -98,7 +98,7 @@ def _held(management: ArtemisQuestions, row: QueueRow) -> int:
 
 
 def left_too_large(queue: Destination, count: int) -> LeftBehind:
-    """Return that some of a queue stay in it."""
+    """Report messages of a queue that are too large to take."""
     meaning = (
         "they are larger than 256 MiB, the most that is taken of a message: move them with the "
         "broker's console"
@@ -109,10 +109,10 @@ def left_too_large(queue: Destination, count: int) -> LeftBehind:
 MADE_BY_AMQP: Final = (
     f'("m.x-opt-ORIG-ADDRESS" IS NOT NULL OR (_AMQ_AD IS NOT NULL AND {CORE_NUMBER} IS NULL))'
 )
-"""Selector of AMQP clients' messages: of dead ones only those have annotations.
+"""Selector of AMQP clients' messages: no other dead letters have annotations.
 
-A consumer may give a message up by a copy, which did not die. `_AMQ_AD` identifies it; why the
-number: an application may write `_AMQ_AD` on a Core message, and each of those that died has one.
+A consumer may give a message up by a copy, which did not die. `_AMQ_AD` identifies it. Why the
+number: an application may write `_AMQ_AD` on a Core message, and each Core dead letter has one.
 
 Why not `__AMQ_CID IS NULL`: the Core API without JMS, STOMP and MQTT don't set that property.
 """
@@ -126,19 +126,19 @@ MADE_BY_AMQP_REASON: Final = "made_by_amqp"
 
 
 def why_left_by_core() -> str:
-    """Return the fix where Core alone was chosen."""
+    """Return how to take AMQP clients' messages where `broker.url` chose Core alone."""
     return "use artemis:// in broker.url"
 
 
 def left_amqp_made(
     management: ArtemisQuestions, queues: Sequence[Destination], why: str
 ) -> tuple[LeftBehind, ...]:
-    """Return how many of these stay in each queue; () = none, or the broker can't be asked.
+    """Return how many AMQP messages stay in each queue; () = none, or the broker can't be asked.
 
     Args:
         management: asks the broker.
-        queues: to look into.
-        why: they are not read over AMQP; "" = they are.
+        queues: to count in.
+        why: reason why they are not read over AMQP; "" = they are.
     """
     if not why:
         return ()
@@ -155,7 +155,7 @@ NOT_AMQP_MADE: Final = (
 def left_not_amqp_made(
     management: ArtemisQuestions, queues: Sequence[Destination]
 ) -> tuple[LeftBehind, ...]:
-    """Return how many of the others stay in each queue; that some may, where it can't be asked."""
+    """Return how many non-AMQP messages stay in each queue; if uncountable, that some may."""
     reason = "not_amqp_made"
     if management.is_usable:
         return counted(management, queues, MADE_BY_OTHERS, reason, NOT_AMQP_MADE)
@@ -170,7 +170,7 @@ def counted(
     reason: str,
     meaning: str,
 ) -> tuple[LeftBehind, ...]:
-    """Return how many messages of a selector stay in each queue; without those that have none.
+    """Return how many messages match the selector in each queue, without queues that have none.
 
     Quirk (Artemis 2.44): `countMessages` with a filter looks at the first 200 messages only.
     """

@@ -13,9 +13,9 @@ class ArtemisLinkSettings(LinkSettings):
     """Settings of a link to Artemis.
 
     Attributes:
-        allowed_effects: what redeliveries may do besides going to their queue.
-        is_alone: over AMQP: no other wire reads what other clients have made, so it is reported.
-        selector: over Core: of what may be read; what it leaves is reported. "" = everything.
+        allowed_effects: effects that redeliveries may have besides going to their queue.
+        is_alone: over AMQP: no other wire reads other clients' messages, so they are reported.
+        selector: over Core: of messages to read; the others are reported. "" = all.
         why_amqp_left: over Core: returns why messages of AMQP clients stay; raises LinkLost where
             another link would take them by now.
     """

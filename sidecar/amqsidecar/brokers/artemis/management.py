@@ -1,8 +1,9 @@
 """Asks Artemis about itself by messages to its management address, over any wire.
 
 A request is a message whose application properties name a resource and an operation or attribute,
-and whose body is a JSON array of arguments; the reply's body is a JSON array of one element. What
-the user may not ask is not an error here: each answer is then the reason, and `demand` raises it.
+and whose body is a JSON array of arguments; the reply's body is a JSON array of one element. A
+question that the user may not ask raises nothing here: its answer is the reason, and `demand`
+raises that.
 
 Source: Artemis, ManagementServiceImpl.handleMessage; `spec-artemis.md` 12.
 """
@@ -33,7 +34,7 @@ IN_FLIGHT_MAX: Final = 50
 # Bound: brokers with more queues are read page by page.
 _PAGE_SIZE = 500
 _PAGES_MAX = 2000
-# What the broker counts for a message in memory beside its bytes (measured with Artemis 2.44).
+# Overhead that the broker counts per message in memory (measured with Artemis 2.44).
 _MESSAGE_BYTES: Final = 1024
 # Why no more: beyond its `global-max-size` the broker pages every address, or refuses messages.
 _SHARE_OF_MEMORY: Final = 0.75
@@ -129,17 +130,17 @@ class QueueRow(NamedTuple):
     """A queue as `listQueues` reports it.
 
     Attributes:
-        message_count: what is in it, handed out and scheduled ones too.
+        message_count: its messages, also handed out and scheduled.
         is_purged: the broker empties it when its last consumer leaves.
         is_auto_deleted: the broker removes it when it has no consumer.
         acknowledged_count: since the broker started.
         expired_count: likewise.
-        killed_count: likewise; dead letters, and what was purged.
+        killed_count: likewise; dead letters and purged messages.
         consumer_count: how many consumers it has.
-        delivering_count: messages that are handed out and not yet acknowledged and committed.
+        delivering_count: messages handed out whose acknowledgement is not committed yet.
         is_last_value: a new message replaces the one with the same key.
-        ring_size: messages that it holds at most, the oldest give way; -1 = no limit.
-        is_enabled: whether it gets messages; what is sent to a disabled one is dropped.
+        ring_size: maximum messages, of which the oldest give way; -1 = no limit.
+        is_enabled: whether it gets messages; a disabled queue drops them.
         is_internal: the broker made it for itself.
     """
 
@@ -165,7 +166,7 @@ class QueueRow(NamedTuple):
 
     @property
     def is_replacing(self) -> bool:
-        """Whether new messages take the place of old ones, which no counter shows."""
+        """Whether new messages replace old messages, which no counter shows."""
         return self.is_last_value or self.ring_size >= 0
 
 
@@ -243,7 +244,7 @@ class ArtemisQuestions:
         """Return the merged settings of each existing address, and of `#`.
 
         Raises:
-            DiscoveryRefused: the broker does not report them; those of some would be misleading.
+            DiscoveryRefused: the broker does not report them all; a part would mislead.
         """
         told = self.ask(ManagementQuestion("broker", "getAddressNames"))
         names = ["#", *map(str, told.value)] if told.is_ok else []
@@ -439,14 +440,14 @@ class ChosenMessages:
     def holds_chosen(self, queue: Destination, redelivery_ids: Collection[str]) -> bool | None:
         """Return whether a queue may hold a message of these ids that has not come.
 
-        It may while others have it in hand, or a transaction that the broker doesn't show.
+        It may while other consumers or a transaction that the broker doesn't show have it in hand.
 
-        None = the queue is paged, and the broker can't bring what it holds into its memory: only
-        reading the whole of it reaches the message.
+        None = the queue is paged, and its messages don't fit into the broker's memory: only
+        reading the whole queue reaches the message.
 
-        Quirk (Artemis 2.44): a consumer with a selector gets nothing from behind what the broker
-        has in memory of a paged queue (`max-read-page-bytes`). Each operation on a message by its
-        number first brings the whole queue into memory; no message has the number 0.
+        Quirk (Artemis 2.44): a consumer with a selector gets only messages of a paged queue that
+        the broker has in memory (`max-read-page-bytes`). Each operation on a message by its number
+        first loads the whole queue into memory; no message has the number 0.
 
         Raises:
             BrokerRefused: this user may not ask, or the broker does not answer.
@@ -464,7 +465,7 @@ class ChosenMessages:
                 ManagementQuestion("broker", attribute="GlobalMaxSize"),
             ]
         )
-        # Why once: all that was there is in memory then, and another reader may have precedence.
+        # Why once: the queue is in memory then, and another reader may have precedence.
         if self._brought == chosen or not (paging.is_ok and paging.value):
             return True
         if not all(one.is_ok for one in counts):
@@ -507,7 +508,7 @@ class ChosenMessages:
         self._management.demand(f"what {queue} holds can't be asked: {{}}", ManagementRefused)
         _, answer, listed = self._management.ask_all(
             [
-                # Why: the broker requeues what is given back in another thread.
+                # Why: the broker requeues returned messages in another thread.
                 of_queue(queue, "flushExecutor"),
                 of_queue(queue, "browse", 1, 1, selector),
                 about_queues(name=queue.name.rpartition("::")[2]),

@@ -1,8 +1,8 @@
 """An Artemis broker's treatment of sends to a destination, asked before a send.
 
-*Accepted* is no proof that a queue got the message: `spec-artemis.md` 9 lists six ways in which it
-is lost. And what acts on the sends to an address acts on a redelivery once more: its other queues,
-its diverts, and what its queue does with new messages (`resend_effects.py`).
+*Accepted* does not prove that a queue got the message: `spec-artemis.md` 9 lists six ways to lose
+it. And a redelivery to an address has the effects of every send to it once more: on its other
+queues, its diverts, and by its queue's treatment of new messages (`resend_effects.py`).
 
 A fully qualified name reaches one queue of an address alone. A message sent by such a name has it
 as its address, so that on its next death the filter of an auto-created dead-letter queue does not
@@ -50,8 +50,8 @@ class _Route(NamedTuple):
 
     Attributes:
         target: the address, or the qualified name of one queue, to send to.
-        expires: the broker gives what arrives there an expiration of its own.
-        until_s: monotonic; to be asked again after it.
+        expires: the broker sets an expiration of its own on messages that arrive there.
+        until_s: monotonic time after which the broker is asked again.
     """
 
     target: str
@@ -180,8 +180,8 @@ class ArtemisRoutes:
     def watch_sends(self, sends: Sequence[Resend]) -> Misrouted:
         """Return a check of these sends; see `WatchSends`.
 
-        The broker routes a message when it gets it, also in a transaction: what was sent to enabled
-        queues that have the same filters before and after is in them.
+        The broker routes a message on arrival, also in a transaction: enabled queues whose filters
+        are unchanged afterwards have the messages sent to them.
         """
         bound = {
             one.destination: route.terms.queues
@@ -198,7 +198,7 @@ class ArtemisRoutes:
                 if now != (queue.filter, True)
             }
             if doubtful:
-                # Why again: whom one question is refused may still ask for the list.
+                # Why again: a user to whom one question is refused may still ask for the list.
                 self._look(sorted(doubtful, key=str))
             changed = {one for one in doubtful if self._routes[one].terms.queues != bound[one]}
             return {
@@ -210,7 +210,7 @@ class ArtemisRoutes:
         return misrouted
 
     def expires(self, destination: Destination) -> bool:
-        """Return whether the broker gives what arrives there an expiration, by the last answer."""
+        """Return whether the broker sets an expiration on arriving messages, by the last answer."""
         known = self._routes.get(destination)
         return known is not None and known.expires
 
@@ -506,8 +506,8 @@ def _lost(target: str, problem: str) -> _Route:
 def _own_queue(address: str, found: _Address) -> str:
     """Return the queue that the name of an address stands for; "" = the address itself will do.
 
-    Why not always the queue: what is sent to a qualified name has it as its address, and needs a
-    queue of ours to be caught when it dies again (`_second_death_problem`).
+    Why not always the queue: a message sent to a qualified name has it as its address, and only a
+    queue of ours catches it when it dies again (`_second_death_problem`).
     """
     anycast = [row.name for row in found.queues if row.is_anycast]
     return address if address in anycast and len(anycast) + len(found.others) > 1 else ""

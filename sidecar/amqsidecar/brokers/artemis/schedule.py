@@ -66,7 +66,7 @@ class ArtemisSchedule:
     # ------------------------------------------------------------------ looking
 
     def tallies(self) -> list[Tally]:
-        """Return how many messages wait in each queue, also those that applications delay."""
+        """Return how many messages wait in each queue, including messages applications delay."""
         found = [
             Tally(
                 destination=str(_destination(row)),
@@ -85,7 +85,7 @@ class ArtemisSchedule:
         """Return None: finding it would list every message."""
 
     def holds(self) -> dict[str, int]:
-        """Return none: there is no place to hold a backlog."""
+        """Return {}: the broker can't hold a backlog."""
         return {}
 
     def size_bytes(self) -> int:
@@ -123,7 +123,7 @@ class ArtemisSchedule:
 
     @property
     def keeps_exhausted_rows(self) -> bool:
-        """Return False: the broker does not record what came from here."""
+        """Return False: the broker does not record which messages this sidecar has sent."""
         return False
 
     @property

@@ -104,8 +104,8 @@ def _settings_problem(address: str, settings: Mapping[str, Any]) -> str | None:
 def _rules_digest(management: ArtemisQuestions, queue: str) -> str:
     """Return the digest that the tokens of a queue show, handed out or not; "" = none.
 
-    Source: Artemis, QueueControl.listDeliveringMessagesAsJSON, which also lists what a transaction
-    acknowledges that is not committed yet.
+    Source: Artemis, QueueControl.listDeliveringMessagesAsJSON, which also lists messages whose
+    acknowledgement is not committed yet.
     """
     resource = f"queue.{queue}"
     delivered = management.ask(ManagementQuestion(resource, "listDeliveringMessagesAsJSON"))
@@ -201,7 +201,7 @@ class ArtemisSession:
     def browse(self, queue: IntakeQueue, at_most: int) -> Iterator[Delivery]:
         """Return a dead-letter queue's messages: listed without bodies, or browsed in part.
 
-        `left_behind` reports what a wire does not browse.
+        `left_behind` reports messages that a wire does not browse.
         """
         routes, management = self._routes, self._management
         routes.note_intake(queue)

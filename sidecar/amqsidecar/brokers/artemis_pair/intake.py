@@ -83,7 +83,7 @@ class PairIntake(PairLook):
         everywhere = [(queue, wire) for queue, _ in begun for wire in range(len(self.wires))]
         try:
             if tried:
-                # Why detach first: only a new consumer is offered what the queue already holds.
+                # Why detach first: the broker offers messages in the queue only to a new consumer.
                 self._attach({*tried, *everywhere})
                 now_s = self._pair_clock.monotonic_s()
                 for queue, wire in tried:
@@ -92,7 +92,7 @@ class PairIntake(PairLook):
             if self._free_turns() or tried or has_ended:
                 self._attach()
         except QueueRefused:
-            # Why not raised: the engine attaches again, and then reports what is refused.
+            # Why not raised: the engine attaches again, and then reports the refusal.
             self._has_lost_turn = True
 
     def _free_turns(self) -> bool:
@@ -110,7 +110,8 @@ class PairIntake(PairLook):
     def _holds_unread(self, queue: IntakeQueue) -> bool:
         """Return whether a queue holds messages that no wire holds back.
 
-        A new consumer would get that once more, and what is arriving in pieces from the beginning.
+        A new consumer would get the messages held back again, and a large message that is arriving
+        from its beginning.
         """
         if queue.selector:
             return self._first.holds_selected(queue)

@@ -1,9 +1,9 @@
 """The link to Apache Artemis over Core and AMQP at once.
 
-A broker transaction is on one wire, and so is a cycle: it is on the wire of what it accepts and
-sends, and exchanges the token there. Before a cycle of the other wire the token changes wires: it
-is given back, which does not count as a failure, and received again. Whoever gets it meanwhile owns
-the instance, and this session ends. Queues, routes and settings are asked over the first wire.
+A broker transaction is on one wire, and so is a cycle: it accepts, sends and exchanges the token on
+the wire of its dead letters. Before a cycle of the other wire the token changes wires: it is given
+back, which does not count as a failure, and received again. A process that gets it meanwhile owns
+the instance, and this session ends. The first wire asks about queues, routes and settings.
 """
 
 import logging
@@ -148,8 +148,8 @@ class ArtemisPairLink:
         """Prepare a link; nothing is connected yet.
 
         Args:
-            first: asks the broker about its queues; reads all that the second does not.
-            second: reads what its own clients have made.
+            first: asks the broker about its queues; reads all messages that the second does not.
+            second: reads the messages of its own clients.
             second_wire: whether the broker speaks it.
             clock: of the waits.
             crash_point: called where the token changes wires.
@@ -215,7 +215,7 @@ class ArtemisPairLink:
             wire.failed(error)
             second = None
         if second is None:
-            # Why go on: the first wire has just reached the same port, and reports what it leaves.
+            # Why go on: the first wire has just reached the port, and reports messages it leaves.
             _log.warning(
                 "Core alone is used, and messages of AMQP clients stay in the dead-letter queues: "
                 "%s",

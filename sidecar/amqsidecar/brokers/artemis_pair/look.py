@@ -80,7 +80,7 @@ class PairLook:
         return self._look_first.count(queue, at_most)
 
     def browse(self, queue: IntakeQueue, at_most: int) -> Iterator[Delivery]:
-        """Return the messages in a dead-letter queue, those that the first wire reads first."""
+        """Return the messages in a dead-letter queue, starting with the first wire's."""
         left, is_listed = at_most, False
         for one in self._look_first.browse(queue, at_most):
             left -= 1

@@ -3,10 +3,10 @@
 Quirk (Artemis 2.44): all messages of a group go to one consumer of the queue, whatever its selector
 is. If that is the consumer of one wire, the group's messages that the other wire reads wait until
 it is closed. So the idle wire gets a turn where groups are bound: all consumers of the queue are
-closed, which ends what groups are bound to, and then this wire reads alone.
+closed, which unbinds its groups, and then this wire reads alone.
 
-Quirk (Artemis 2.44): a consumer is offered a message once. What was bound at that moment and is
-bound no more comes only to a new consumer. So with no bound group the idle wire attaches again,
+Quirk (Artemis 2.44): a consumer is offered a message once. A message whose group was bound then and
+is unbound now comes only to a new consumer. So with no bound group the idle wire attaches again,
 which disturbs no other consumer.
 """
 
@@ -72,7 +72,7 @@ class ReaderTurns:
         return turn is None or (turn.is_free and turn.wire == wire)
 
     def arrived(self, queue: Destination, wire: int, now_s: float) -> None:
-        """Take note that a queue has brought something over a wire."""
+        """Note that a message of a queue arrived over a wire."""
         if (queue, wire) not in self._idle_since_s:
             return
         self._idle_since_s[queue, wire] = now_s
@@ -91,9 +91,9 @@ class ReaderTurns:
         return bool(ended)
 
     def due(self, now_s: float) -> list[tuple[Destination, int]]:
-        """Return some wires that are idle, at most one of a queue.
+        """Return some idle wires, at most one per queue.
 
-        The caller says for each what it has found or done: `nothing_stays`, `begin` or `renewed`.
+        The caller answers for each with `nothing_stays`, `begin` or `renewed`.
         """
         if now_s < self._look_at_s:
             return []
@@ -125,10 +125,10 @@ class ReaderTurns:
         return [queue for queue, turn in self._turns.items() if not turn.is_free]
 
     def free(self, queue: Destination, now_s: float) -> None:
-        """Take note that the consumers of before are closed: the wire of the turn reads.
+        """Note that the old consumers are closed: the wire of the turn reads.
 
-        Why not earlier: what is bound to one of them is not offered to a consumer that is there
-        already when it is closed.
+        Why not earlier: when a consumer closes, messages of its groups are not offered to a
+        consumer that exists already.
         """
         turn = self._turns[queue]
         turn.is_free = True

@@ -1,6 +1,6 @@
 """The methods that a pair needs of its two wires, besides the contract.
 
-Each wire reads only what its own clients have made, so that no message is read by both.
+Each wire reads only its own clients' messages, so no message is read by both.
 """
 
 from collections.abc import Iterator

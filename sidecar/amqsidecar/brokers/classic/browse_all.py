@@ -6,11 +6,11 @@ from typing import Final
 from amqsidecar.brokers.selectors import both
 
 CUT_AT_LEAST: Final = 100
-"""A browser that ends before has shown all."""
+"""A browser that ends earlier has shown all messages."""
 CUT_AT_MOST: Final = 10_000
 """A browser that showed more has no limit."""
 BROWSES_MAX: Final = 1_000
-"""For each of them the broker goes through the queue; what they do not show stays hidden."""
+"""For each the broker goes through the queue; messages that they don't reach stay hidden."""
 _LATEST_MS: Final = 1 << 60
 _SHARE: Final = 0.9
 """Share of a browser's messages that the next range leaves out: some are out of order."""
@@ -26,10 +26,10 @@ def browse_all(
     at_most: int,
     selector: str,
 ) -> Iterator[BrowsedMessage]:
-    """Return messages of a queue, each once: the head, then those that a browser does not reach.
+    """Return messages of a queue, each once: the head, then messages beyond a browser's limit.
 
     Quirk (Classic, measured on 6.2): the limit counts the messages that the selector matches. So
-    ranges of timestamps show the others. Of one millisecond no more are shown than a browser shows.
+    ranges of timestamps show the others. For one millisecond the limit remains.
 
     Args:
         browse: browses up to a number of messages that a selector matches.

@@ -8,13 +8,13 @@ from amqsidecar.clock import Clock
 from amqsidecar.model.destination import Destination
 
 HEARD_WITHIN_S: Final = 0.5
-"""How long an advisory of what exists takes at most, once its topic is subscribed to."""
+"""Maximum wait for the advisories of existing destinations, from the subscription on."""
 
 Hear = Callable[[Destination, int], Sequence[Destination | None]]
 """Returns the topics of the advisories that a new consumer of a topic gets, up to a number."""
 
 RunUntil = Callable[[Callable[[], bool], float], bool]
-"""Takes in what arrives until something is true; returns False when the time is over before."""
+"""Processes input until a condition is true; returns False when the time is over before."""
 
 
 class ClassicConnection(Protocol):
@@ -28,7 +28,7 @@ class ClassicConnection(Protocol):
         ...
 
     def poll(self) -> None:
-        """Take in what has arrived."""
+        """Process the input that has arrived."""
         ...
 
     def run_until(self, is_done: Callable[[], bool], timeout_s: float) -> bool:

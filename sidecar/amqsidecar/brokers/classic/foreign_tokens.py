@@ -1,9 +1,9 @@
-"""Tokens of other instances on Classic, whatever wire shows them.
+"""Tokens of other instances on Classic, over any wire.
 
 A browser of a wildcard shows the messages of all token queues, handed out or not. The broker sends
 its consumers to each new subscriber of the consumer advisories.
 
-Source: ActiveMQ Classic, AdvisoryBroker.addConsumer (it replays the consumers that there are).
+Source: ActiveMQ Classic, AdvisoryBroker.addConsumer (it replays the existing consumers).
 """
 
 from collections.abc import Collection, Iterable

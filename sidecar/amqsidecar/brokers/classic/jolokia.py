@@ -1,7 +1,7 @@
 """Reads Classic's counters of queues from its web console: JMX over Jolokia.
 
-The stock broker has it at `http://localhost:8161/api/jolokia`. The counters are those of the
-statistics plugin under other names, so `ClassicCounters` judges both alike.
+The stock broker has it at `http://localhost:8161/api/jolokia`. The statistics plugin has the
+counters under other names, so `ClassicCounters` judges both alike.
 """
 
 import base64
@@ -26,7 +26,7 @@ ANSWER_S: Final = 5.0
 _ASKED_AT_ONCE: Final = 50
 _BYTES_MAX: Final = 256 * 1024
 _BROKER: Final = "org.apache.activemq:type=Broker,brokerName=*"
-# Why this order: what left is then never more than what was handed out before.
+# Why this order: messages that left then never outnumber messages handed out.
 _ATTRIBUTES: Final = {
     "QueueSize": "size",
     "DequeueCount": "dequeueCount",
@@ -157,7 +157,7 @@ class JolokiaCounters:
             answers = json.loads(body) if len(body) <= _BYTES_MAX else None
         except (ValueError, RecursionError):
             answers = None
-        # Why: Jolokia answers HTTP 200 to what its own file forbids, to the whole or to each part.
+        # Why: Jolokia answers HTTP 200 where its policy file forbids the request or a part of it.
         first = answers[0] if isinstance(answers, list) and answers else answers
         if isinstance(first, dict) and first.get("status") == HTTPStatus.FORBIDDEN:
             raise BrokerRefused(f"{self._url} refuses: {str(first.get('error'))[:200]}; {_POLICY}")

@@ -57,18 +57,18 @@ class ClassicLinkSettings(LinkSettings):
     Attributes:
         keeps_non_persistent: see `classic_death`.
         ask_counters: where counters of queues are read; None = over the connection of OpenWire.
-        virtual_topics: of the broker; they copy what is sent to a topic into queues.
+        virtual_topics: of the broker; they copy a topic's messages into queues.
         demands_subscribers: nothing is sent to a topic without a subscriber.
         rooms: which destinations held up a connection; outlives links, over OpenWire and STOMP.
-        allowed_losses: what messages may lose by being taken; over AMQP only `Loss.BODY_TYPE` acts.
+        allowed_losses: permitted losses of taken messages; over AMQP only `Loss.BODY_TYPE` acts.
         names: over AMQP: where the messages of a dead-letter queue died, unless
             `IntakeQueue.origin` says.
-        amqp_producers_only: over AMQP: read only what AMQP applications have made, where the
+        amqp_producers_only: over AMQP: read only messages of AMQP applications, where the
             connector keeps such messages whole and no others.
         unreadable: over STOMP: ids of messages that broke a connection, with their queues; a queue
-            stands for a message of it without a known id. It and what follows outlive links and
-            are added to.
-        frame_limit: over STOMP: what size of a frame ended a connection.
+            stands for its message without a known id. It and `frame_limit` outlive links, which
+            add to them.
+        frame_limit: over STOMP: learnt from frames that ended a connection.
     """
 
     keeps_non_persistent: KeepsNonPersistent = always_keeps

@@ -1,8 +1,8 @@
 """The queues of a Classic broker, known from its advisories, so that wildcards leave some out.
 
-A wildcard consumer would also get what the sidecar itself writes: a final dead-letter queue has the
-name of the queue it belongs to, and more. So wildcards are expanded here, and each queue gets a
-consumer of its own.
+A wildcard consumer would also get the sidecar's own messages: a final dead-letter queue's name is
+that of its queue with a suffix. So wildcards are expanded here, and each queue gets a consumer of
+its own.
 
 Source: ActiveMQ Classic, AdvisoryBroker.addConsumer (a new consumer gets all destinations).
 """
@@ -16,7 +16,7 @@ from amqsidecar.model.destination import Destination, DestinationKind, queue, to
 from amqsidecar.model.sidecar_names import CAUSES, EVENTS, OWN_PREFIX
 
 QUEUE_ADVISORIES = topic("ActiveMQ.Advisory.Queue")
-# Precedent: the Java client's prefetch for topics; the broker holds back what goes beyond.
+# Precedent: the Java client's prefetch for topics; the broker holds back further messages.
 ADVISORY_PREFETCH = 32_766
 COUNT_MAX = 400
 """Classic's browsers see no further (maxBrowsePageSize)."""
@@ -74,11 +74,11 @@ class ClassicQueues:
     """
 
     def __init__(self, place: str, final_suffix: str) -> None:
-        """Know of none yet.
+        """Start with no known queues.
 
         Args:
             place: of the broker, for sentences.
-            final_suffix: what final dead-letter queues end with.
+            final_suffix: suffix of final dead-letter queues.
         """
         self._place = place
         self._final_suffix = final_suffix
@@ -93,12 +93,12 @@ class ClassicQueues:
         """Begin to listen; when this returns, `told` was called for all queues that exist.
 
         Raises:
-            BrokerRefused, or what `brokers/` has for it: no permission.
+            BrokerRefused, or its counterpart in `brokers/`: no permission.
         """
         raise NotImplementedError
 
     def told(self, name: str, *, is_removed: bool) -> None:
-        """Take note that a queue exists, or is no more."""
+        """Note that a queue exists, or was removed."""
         if is_removed:
             self._names.discard(name)
             self._born.discard(name)
@@ -115,12 +115,12 @@ class ClassicQueues:
 
         Args:
             destinations: queues.
-            known: a queue that exists: if the broker does not report it, it reports nothing. None =
-                there is none.
+            known: an existing queue: a broker that does not report it reports nothing. None = no
+                such queue.
 
         Raises:
             QueueRefused: a name can't be read.
-            BrokerRefused, or what `_listen` raises: the broker does not report its queues.
+            BrokerRefused, or as `_listen`: the broker does not report its queues.
         """
         expanded: dict[Destination, None] = {}
         patterns: list[re.Pattern[str]] = []

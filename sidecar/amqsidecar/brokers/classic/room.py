@@ -1,7 +1,7 @@
 """Destinations of Classic without room, which hold up a connection that sends to them.
 
-What it rests on (measured on 5.18.3 and 6.3.1): with producer flow control, and without
-`sendFailIfNoSpace`, the broker reads nothing more from a connection until what it sent has room;
+It relies on these facts (measured on 5.18.3 and 6.3.1): with producer flow control, and without
+`sendFailIfNoSpace`, the broker reads nothing more from a connection until its messages have room;
 it notices the end of such a connection only when it can't write to it.
 """
 
@@ -76,7 +76,7 @@ class Rooms:
         takes: Callable[[Destination], bool],
         ours: Destination | None,
     ) -> None:
-        """Look for those that hold up a connection with these sends.
+        """Find the destinations of these sends that hold up a connection.
 
         Args:
             sends: what is being sent.
@@ -85,7 +85,7 @@ class Rooms:
                 slow, and no destination is to blame.
 
         Raises:
-            LinkLost: it is they; so it won't go on.
+            LinkLost: some do, so the connection won't go on.
         """
         destinations = dict.fromkeys(send.destination for send in sends)
         try:

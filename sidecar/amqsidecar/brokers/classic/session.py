@@ -73,7 +73,7 @@ class TopicSubscribers:
         )
 
     def _advisories(self, name: str) -> list[Destination]:
-        """Return the advisory topics of the consumers that get what is sent to a topic."""
+        """Return the advisory topics of the consumers that get a topic's messages."""
         virtual = self._virtual.find(topic(name))
         found = [topic(_TOPICS + name)]
         if virtual is not None:
@@ -181,7 +181,7 @@ class ListingSession(ClassicSession):
 
         def is_done() -> bool:
             self._route()
-            # Why again: more has come beside the answers to what it asked.
+            # Why again: more messages arrived with the answers to its requests.
             consumers.route()
             return self._has_arrived or connection.is_woken
 
@@ -195,9 +195,9 @@ class ListingSession(ClassicSession):
         """Return the queues that a name or wildcard stands for.
 
         Raises:
-            BrokerRefused: the broker does not report those of a wildcard.
+            BrokerRefused: the broker does not report a wildcard's queues.
         """
-        # Why: nobody else may have waited since a queue came to be.
+        # Why: perhaps nobody has processed input since a queue was created.
         self._connection.poll()
         self._consumers.route()
         try:

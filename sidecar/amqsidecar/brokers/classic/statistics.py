@@ -1,19 +1,20 @@
 """Counters of Classic's queues: from its statistics plugin, or only the length of a browse.
 
 The stock configuration does not have the plugin (`<statisticsBrokerPlugin/>` among `<plugins>`).
-Without it a question would stay where it was sent, so the first one goes to a topic, where it is
-dropped. Measured on 6.3.1, and 5.18.3 answers the same: `dequeueCount` grows with all that leaves
-a queue, acknowledged, dead, expired or purged; `expiredCount` with what expires; `dispatchCount`
-with all that is handed out, also ahead and again; `size` has what is handed out. All restart
-with the broker, whose `brokerId` is then another.
+Without it a question would stay at its destination, so the first goes to a topic, which drops it.
+Measured on 6.3.1 and 5.18.3: `dequeueCount` counts messages that leave a queue (acknowledged, dead,
+expired or purged), `expiredCount` expired messages, `dispatchCount` every hand-out, also ahead and
+repeated; `size` includes messages handed out. All restart with the broker, whose `brokerId` then
+changes.
 
-So what left without having been handed out was not acknowledged: purged, or removed by a person.
-Nor is it counted so where no consumer was there, neither before nor afterwards: a browse counts as
-handing out and leaves no other trace, and people look into a queue before they purge it.
+So a message that left without a hand-out was not acknowledged: it was purged, or removed by a
+person. This also holds for all messages that left where no consumer existed, neither before nor
+afterwards: a browse counts as a hand-out and leaves no other trace, and people browse a queue
+before they purge it.
 
 Quirk (Classic): dead letters count like all other messages that left. Beside a consumer, a message
-that a person removes while it is handed out, or after another one was handed out without an
-acknowledgement, looks the same.
+that a person removes while it is handed out, or after another message was handed out without an
+acknowledgement, counts as acknowledged.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -81,13 +82,13 @@ class ClassicCounters:
         self._ask = ask
         self._count = count
         self._has_plugin = True
-        # Why: what vanished before this connection is not known on it.
+        # Why: this connection does not know how many messages vanished before it.
         self._run = uuid4().hex
         self._seen: dict[str, _Seen] = {}
         self._vanished: dict[str, int] = {}
 
     def of(self, destinations: Sequence[Destination]) -> Mapping[Destination, Counters]:
-        """Return the counters of those that are single queues, and exist.
+        """Return the counters of the destinations that are existing single queues.
 
         Raises:
             BrokerRefused: the user may not browse.

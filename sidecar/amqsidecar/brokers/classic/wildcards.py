@@ -1,4 +1,4 @@
-"""The intake of a Classic link: named queues, and all those that wildcards stand for."""
+"""The intake of a Classic link: named queues, and all queues that wildcards match."""
 
 from collections.abc import Callable, Sequence
 
@@ -10,7 +10,7 @@ from amqsidecar.model.destination import Destination
 from amqsidecar.model.left_behind import REFUSED, LeftBehind
 
 ReadFrom = Callable[[Sequence[Destination], int], dict[Destination, str]]
-"""Makes these queues the intake, and returns those that can't be read with the broker's words."""
+"""Makes these queues the intake; returns the broker's words for each that can't be read."""
 
 
 class WildcardIntake:
@@ -27,10 +27,10 @@ class WildcardIntake:
         """Read nothing yet.
 
         Args:
-            queues: knows which exist.
+            queues: the existing queues.
             known: a queue that exists; see `ClassicQueues.expand`.
             read_from: reads.
-            drop: stops reading a queue that is gone, whatever is in hand of it.
+            drop: stops reading a deleted queue, even with messages of it in hand.
         """
         self._queues = queues
         self._known = known
@@ -45,11 +45,11 @@ class WildcardIntake:
     def attach(self, queues: Sequence[IntakeQueue], prefetch: int) -> None:
         """Read from these only; deliveries from others stay valid.
 
-        A wildcard stands for all queues that it matches, now and later, but for those that the
-        sidecar itself writes to, and those that can't be read: `left_behind` reports these.
+        A wildcard stands for all queues that it matches, now and later, except the sidecar's own
+        queues, and unreadable queues, which `left_behind` reports.
 
         Raises:
-            QueueRefused: a named one can't be read, or a wildcard can't be expanded.
+            QueueRefused: a named queue can't be read, or a wildcard can't be expanded.
         """
         self._queues.taken_back = frozenset(one.destination for one in queues if one.is_final)
         self._wanted = tuple(one.destination for one in queues)
@@ -77,8 +77,8 @@ class WildcardIntake:
             self._queues.has_changed = False
 
     def _read(self) -> None:
-        # Quirk (Classic): a consumer outlives its queue, and gets what comes into the next one of
-        # that name; what it has in hand of the old one would keep it from being removed.
+        # Quirk (Classic): a consumer outlives its queue, and gets messages of the next queue with
+        # its name; messages in hand of the old queue would keep the consumer from being removed.
         for gone in self._queues.deleted.difference(self._wanted):
             self._drop(gone)
         self._queues.deleted.clear()

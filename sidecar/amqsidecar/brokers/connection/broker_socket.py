@@ -42,9 +42,9 @@ def connect(endpoint: Endpoint) -> socket.socket | ssl.SSLSocket:
     """Return a connected socket with a time-out, its TLS handshake done.
 
     Raises:
-        LinkLost: the broker can't be reached, or ended the handshake without a word; or another one
-            accepts a connection before it does.
-        BrokerRefused: TLS and what was configured don't fit; trying again would not help.
+        LinkLost: the broker can't be reached, or ended the handshake without a reason; or another
+            broker accepts a connection first.
+        BrokerRefused: TLS does not fit the configuration; trying again would not help.
     """
     place, tls = endpoint.place, endpoint.tls
     try:
@@ -115,7 +115,7 @@ def _untrusted(error: ssl.SSLCertVerificationError, place: str) -> BrokerRefused
 
 
 def is_tls_record(data: bytes) -> bool:
-    """Return whether the first bytes that a peer sent are those of TLS: an alert or a handshake."""
+    """Return whether a peer's first bytes are TLS: an alert or a handshake."""
     return len(data) >= 2 and data[0] in (0x15, 0x16) and data[1] == 0x03
 
 

@@ -77,8 +77,8 @@ class ByteStream:
         is_woken: `wake` was called; the caller resets it.
         is_other_readable: see `wait_beside`; the caller resets it.
         is_greeted: the broker has shown that it speaks our protocol; the owner sets it.
-        last_words: what the broker said last, as the reason when it ends the connection.
-        idle_s: a broker that is silent for 1.5 times as long is taken for dead; 0 = never.
+        last_words: the broker's last error, the reason when it ends the connection.
+        idle_s: a broker that is silent for 1.5 times as long counts as dead; 0 = never.
         silence: how long we wait for an answer, or for the broker to read, before we ask why.
     """
 
@@ -96,14 +96,14 @@ class ByteStream:
         Args:
             endpoint: of the broker.
             clock: where the time comes from.
-            take: gets what was read.
+            take: gets the bytes read.
             keep_alive: sends a sign of life when one is due at this monotonic time; is called
                 where `idle_s` is not 0.
             port_hint: question about the port, for a broker that does not greet.
 
         Raises:
             LinkLost: the broker can't be reached.
-            BrokerRefused: TLS and what was configured don't fit.
+            BrokerRefused: TLS does not fit the configuration.
         """
         self.name = endpoint.place
         self.clock = clock
@@ -181,7 +181,7 @@ class ByteStream:
                 self._read()
 
     def poll(self) -> None:
-        """Take in what has arrived, without blocking; keeps the connection alive."""
+        """Process arrived bytes without blocking; keeps the connection alive."""
         self._read()
         if not self.idle_s:
             return
@@ -207,7 +207,7 @@ class ByteStream:
         self.poll()
 
     def run_until(self, is_done: Callable[[], bool], timeout_s: float) -> bool:
-        """Wait until something is true; return False when the time is over before."""
+        """Wait until a condition is true; return False when the time is over before."""
         return wait_until(is_done, self.wait, self.clock, timeout_s)
 
     def descriptor(self) -> int:
@@ -230,7 +230,7 @@ class ByteStream:
         """Wait until the broker's input has made a condition true.
 
         Raises:
-            LinkLost: it did not in time; `purpose` names what, after "did not".
+            LinkLost: it did not in time; `purpose` completes "the broker did not ...".
         """
         self.flush()
         patience = Patience(self.silence)
@@ -242,7 +242,7 @@ class ByteStream:
             self.wait(min(left_s, patience.left_s()))
 
     def lost(self, doing: str, cause: object) -> LinkLost:
-        """Close the connection; return what to raise."""
+        """Close the connection; return the error to raise."""
         self.close()
         return LinkLost(f"lost {self.name} while {doing}: {cause}")
 

@@ -16,11 +16,11 @@ class Endpoint:
         user: None = anonymous, or named by the client certificate.
         credentials: of the user; sent in clear text where the wire has no other mechanism.
         tls: None = plain TCP.
-        mechanisms: of SASL, the preferred first; () = those that fit the credentials. AMQP only.
+        mechanisms: of SASL, the preferred first; () = all that fit the credentials. AMQP only.
         connect_timeout_s: for TLS, login, and each attach of AMQP; also for TCP, where it is short.
         idle_timeout_s: a peer that is silent for longer counts as dead; 0 = never.
         others: hosts and ports of brokers that take over: connecting fails once one of them accepts
-            and this one has not.
+            and this broker has not.
     """
 
     host: str

@@ -12,7 +12,7 @@ class RequestRefused(Exception):
 
 @contextmanager
 def raised_as(sentence: str = "{}") -> Iterator[None]:
-    """Raise what the broker refuses in the block as `BrokerRefused`; `{}` stands for its words."""
+    """Raise a refusal in the block as `BrokerRefused`; `{}` stands for the broker's words."""
     try:
         yield
     except RequestRefused as cause:
@@ -20,7 +20,7 @@ def raised_as(sentence: str = "{}") -> Iterator[None]:
 
 
 def refusal_of(request: Callable[[], object]) -> str | None:
-    """Return the broker's words why it refuses a request; None = it does not."""
+    """Return the broker's reason to refuse a request; None = it does not."""
     try:
         request()
     except RequestRefused as cause:

@@ -1,6 +1,6 @@
 """Keeps large messages in unnamed files until they are taken, so that they fill no memory.
 
-A crash leaves no file. What can't be written stays in memory, as a full disk must not end sending.
+A crash leaves no file. Bytes that can't be written stay in memory: a full disk must not end sends.
 """
 
 import os
@@ -128,7 +128,7 @@ class _SpooledPayload:
         """Append bytes; this must be the last entry in the file.
 
         Raises:
-            OSError: they can't be written; what was there stays.
+            OSError: they can't be written; the earlier bytes stay.
         """
         self._file.append(data)
         self._size_bytes += len(data)
@@ -146,7 +146,7 @@ class _SpooledPayload:
 
 
 class _SpooledWriter:
-    """A `PayloadWriter` into a file; from the first byte that the file doesn't take, memory."""
+    """A `PayloadWriter` to a file; falls back to memory on the first write error."""
 
     def __init__(self, spool: Spool) -> None:
         self._content: _SpooledPayload | BytesIO

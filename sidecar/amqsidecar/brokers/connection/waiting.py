@@ -1,4 +1,4 @@
-"""Waiting for what a connection brings."""
+"""Waiting for a connection's input."""
 
 from collections.abc import Callable
 from typing import Any

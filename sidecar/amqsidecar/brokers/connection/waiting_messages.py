@@ -9,16 +9,16 @@ from amqsidecar.formats.payload import Footprint
 # Bound: bytes in memory, and as many in files. STOMP on Classic asks for as many ahead at most once
 # the mean size of messages is known.
 _BYTES_MAX = 128 * 1024 * 1024
-# Bound: twice what a small message takes while it waits.
+# Bound: twice the memory of a small message that waits.
 _BYTES_OF_ONE = 2 * 4 * 1024
 
 
 class WaitingMessages:
     """The memory of messages that wait over one connection; two threads may use it.
 
-    An honest broker stays below the bounds, since it hands over no more than it is asked for. One
-    exception: a burst of large messages behind many small ones. The link that is opened again asks
-    for few messages until it knows their size.
+    An honest broker stays below the bounds, since it hands over only as many messages as it is
+    asked for. Exception: a burst of large messages after many small messages. The reopened link
+    asks for few messages until it knows their size.
     """
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class WaitingMessages:
 
 
 class _Waiting:
-    """Waiting bytes, and those of the largest message so far."""
+    """Bytes that wait, and the size of the largest message so far."""
 
     def __init__(self, where: str) -> None:
         self.size = 0

@@ -49,7 +49,7 @@ class CoreConnection(ByteStream):
 
         Raises:
             LinkLost: the broker can't be reached, or broke off.
-            BrokerRefused: TLS and what was configured don't fit.
+            BrokerRefused: TLS does not fit the configuration.
         """
         super().__init__(
             endpoint,
@@ -93,7 +93,7 @@ class CoreConnection(ByteStream):
 
         Args:
             is_transacted: sends and acknowledgements wait for a commit.
-            is_settled: what is handed out is taken from its queue, without an acknowledgement.
+            is_settled: messages leave their queue when handed out, without an acknowledgement.
             client_id: of the connection; None = it has none.
 
         Raises:

@@ -14,7 +14,7 @@ _SPOOLED_IN_MEMORY_BYTES = 1 << 20
 LARGE_BYTES_MAX = 256 * 2**20
 """Of a larger message nothing is kept but its head."""
 
-# Why not 0: the broker hands out what `force_delivery` asks for without credit.
+# Why not 0: the broker answers `force_delivery` without credit.
 _UNCREDITED_BYTES_MAX = 1 << 20
 
 
@@ -44,8 +44,8 @@ class _Arriving(NamedTuple):
     """A large message arrives in pieces.
 
     Attributes:
-        head: what came first.
-        body: what has arrived of it.
+        head: its first packet.
+        body: its bytes so far.
         held_bytes: the credits that it holds.
     """
 
@@ -55,21 +55,21 @@ class _Arriving(NamedTuple):
 
 
 class _Skipping(NamedTuple):
-    """A large message arrives in pieces of which none is kept: it is too large."""
+    """A large message arrives in pieces that are dropped: it is too large."""
 
 
 class _Whole(NamedTuple):
-    """All that was handed out has arrived whole."""
+    """Every message handed out has arrived whole."""
 
 
 class SessionConsumer:
-    """The counters of a consumer, and the large message that it is being handed.
+    """The counters of a consumer, and the large message that it is receiving.
 
     Attributes:
-        window_bytes: the credit that it has at most.
-        granted_bytes: what the broker may still hand out; negative = its last message took more.
+        window_bytes: maximum credit.
+        granted_bytes: credit left to the broker; negative = its last message took more.
         uncredited_bytes: handed out since the credits were used up.
-        owed_bytes: given back by the caller, and not yet by us to the broker.
+        owed_bytes: credit returned by the caller, and not yet granted to the broker.
         large: how far a large message has arrived.
     """
 
@@ -81,7 +81,7 @@ class SessionConsumer:
         self.large: _Whole | _Arriving | _Skipping = _Whole()
 
     def use(self, size_bytes: int) -> None:
-        """Note that something was handed out.
+        """Note that the broker has handed out bytes.
 
         Raises:
             CoreProtocolError: there was no credit for it.

@@ -24,7 +24,7 @@ _ENTRIES_MAX = 20_000
 class CoreRooms:
     """How many bytes one session may still send to each address, as the broker grants them.
 
-    The broker takes what is sent without asking, and the address then holds more than it may.
+    The broker accepts a message sent without asking, and the address then exceeds its limit.
     """
 
     def __init__(
@@ -142,14 +142,14 @@ class CoreSession:
 
     Attributes:
         wire: the connection of the session.
-        deliveries: what was handed out and not yet taken, in the order of the wire.
-        ended_consumers: those that the broker closed.
-        rooms: what may still be sent to addresses.
+        deliveries: handed out and not yet taken, in the order of the wire.
+        ended_consumers: numbers of consumers that the broker closed.
+        rooms: bytes that may still be sent to each address.
         is_begun: something was sent or acknowledged since the last commit or rollback.
     """
 
     def __init__(self, wire: ByteStream, channel: int, forget: Callable[[], object]) -> None:
-        """Prepare; `forget` makes the connection ignore what comes for the session."""
+        """Prepare; `forget` makes the connection ignore packets for the session."""
         self.deliveries: deque[CoreDelivery] = deque()
         self.ended_consumers: list[int] = []
         self.wire = wire
@@ -313,7 +313,7 @@ class CoreSession:
     def ask_send_large(self, message: CoreMessage, body: IO[bytes], body_bytes: int = -1) -> int:
         """Send a message whose body is read in pieces; return its number for `answers`.
 
-        It takes the memory of some pieces, whatever its size.
+        A message of any size takes the memory of some pieces only.
 
         Args:
             message: its headers and properties.
@@ -359,7 +359,7 @@ class CoreSession:
         return [self._answers.pop(number) for number in numbers]
 
     def abandon_answers(self, numbers: Collection[int]) -> None:
-        """Ignore answers to these sends, also those that come later."""
+        """Ignore answers to these sends, also later answers."""
         self._awaited.difference_update(numbers)
         for number in numbers:
             self._answers.pop(number, None)
@@ -473,7 +473,7 @@ class CoreSession:
             address: to which it is bound; created with it.
             routing_type: `packets.ANYCAST` or `packets.MULTICAST`.
             temporary: ends with the connection.
-            selector: of what it takes; None = everything.
+            selector: of messages that it takes; None = all.
             auto_created: the broker may remove it when it is unused, by its address settings.
             exclusive: one consumer gets everything; None = by the address settings.
 
@@ -504,7 +504,7 @@ class CoreSession:
         """
         self._call(packets.DeleteQueue(name))
 
-    # What arrives
+    # Incoming packets
 
     def take(self, code: int, fields: bytes) -> None:
         """Process a packet of this session's channel.

@@ -1,8 +1,8 @@
-"""Reading dead-letter queues of Artemis over Core: consumers, their credits, and what is in hand.
+"""Reading dead-letter queues of Artemis over Core: consumers, their credits, and messages in hand.
 
-After a rollback the broker hands out again all that was in hand. So what the engine has is awaited
-then, and recognised by the broker's number; whatever else comes is new. Another consumer may get
-some of it: so the broker is asked for the end of what it hands out.
+After a rollback the broker hands out again all messages that were in hand. The intake then awaits
+the engine's messages, and recognises them by the broker's number; all others are new. Another
+consumer may get some of them: so the intake asks for the end of the broker's hand-out.
 """
 
 from collections import deque
@@ -54,17 +54,17 @@ class CoreHandle:
 
 
 class DeadLetterConsumer:
-    """One consumer, and what it was handed.
+    """One consumer, and the messages handed to it.
 
     Attributes:
-        in_hand: what it was handed and is not acknowledged, in the broker's order.
-        waiting: those of them that were not received yet.
-        awaited: what the engine has, and a rollback has given back.
-        received_count: how many the engine has.
-        too_large: the numbers of those that are in hand and never received: they have no body.
+        in_hand: messages not acknowledged, in the broker's order.
+        waiting: messages in hand that were not received yet.
+        awaited: messages of the engine that a rollback has given back.
+        received_count: how many messages the engine has.
+        too_large: numbers of messages in hand that are never received: they have no body.
         is_leaving: nothing more is received from it.
-        is_end_asked: the broker was asked for the end of what it hands out, and it has not come.
-        empty_ends: how many ends came one after the other, without a message before them.
+        is_end_asked: the broker was asked for the end of its hand-out, and has not answered.
+        empty_ends: how many ends came in a row, without a message before them.
     """
 
     def __init__(self, queue: IntakeQueue, number: int, window_bytes: int) -> None:
@@ -82,7 +82,7 @@ class DeadLetterConsumer:
         self._has_asked = False
 
     def ask_end(self, session: CoreSession) -> None:
-        """Ask for the end of what is handed out."""
+        """Ask the broker for the end of its hand-out."""
         self.is_end_asked = self._has_asked = True
         session.force_delivery(self.number)
 
@@ -109,7 +109,7 @@ class CoreIntake:
 
         Args:
             session: transacted and started.
-            selector: of what may be read; "" = everything.
+            selector: of messages to read; "" = all.
             route: calls `arrived` with each delivery that came.
         """
         self._session = session
@@ -225,7 +225,7 @@ class CoreIntake:
             one.is_leaving and one.queue.destination == queue for one in self._readers.values()
         )
 
-    # What arrives
+    # Incoming deliveries
 
     def arrived(self, delivery: CoreDelivery) -> None:
         """Accept a message that was handed out."""
@@ -286,7 +286,7 @@ class CoreIntake:
                 )
         return deliveries
 
-    # What the engine does with it
+    # The engine's decisions
 
     def in_hand(self, deliveries: Sequence[Delivery]) -> list[CoreHandle]:
         """Return the handles of deliveries, once all are in hand again after a rollback.

@@ -1,14 +1,14 @@
 """The link to Apache Artemis over Core, its own protocol.
 
-What keeps messages whole here, each measured on the broker (`core-protocol.md`):
+These rules keep messages whole, each measured on the broker (`core-protocol.md`):
 
-- Each send is answered, so that the one that fails is known before anything is acknowledged.
-- Acknowledgements, that of the token too, follow only after every send was taken: each transaction
+- Each send is answered, so a failing send is known before anything is acknowledged.
+- Acknowledgements, also the token's, follow only after every send was accepted: each transaction
   that fails with acknowledgements in it counts as a failed delivery, and ten destroy the origin.
-- Over Core the broker drops what no queue takes without a word: queues are asked for before and
-  after.
-- Sessions are closed before the connection: what is in hand then goes back uncounted.
-- What AMQP clients have made is not read: the broker would convert it.
+- Over Core the broker silently drops a message that no queue takes: the link asks for the queues
+  before and after.
+- Sessions are closed before the connection: messages in hand then go back uncounted.
+- Messages of AMQP clients are not read: the broker would convert them.
 """
 
 from collections.abc import Iterator

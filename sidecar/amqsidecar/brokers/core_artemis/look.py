@@ -58,7 +58,7 @@ class CoreTrials(ArtemisTrials):
     def read(self, destination: Destination) -> str | None:
         """Return the broker's words why this can't be read; None = it can.
 
-        The broker makes a queue that is missing where it may.
+        The broker creates a missing queue where it may.
         """
         return refusal_of(lambda: self._consume_nothing(destination))
 
@@ -71,7 +71,7 @@ class CoreTrials(ArtemisTrials):
     def write(self, destination: Destination) -> str | None:
         """Return the broker's reason why sends there fail; None = they succeed.
 
-        What is sent is undone. The broker makes a queue that is missing where it may.
+        The trial send is undone. The broker creates a missing queue where it may.
         """
         return refusal_of(lambda: self._send_nothing(destination))
 

@@ -1,4 +1,4 @@
-"""Asks Artemis about itself over Core; the questions are those of the package `artemis`."""
+"""Asks Artemis about itself over Core; the package `artemis` has the questions."""
 
 import json
 from collections.abc import Sequence

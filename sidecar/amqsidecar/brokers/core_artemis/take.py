@@ -200,7 +200,7 @@ class CoreArtemisTake(_IntakeSession):
 
 
 class CoreArtemisMove(_IntakeSession):
-    """A session without a token: the broker keeps what waits; see `broker.MoveSession`."""
+    """A session without a token: the broker keeps waiting messages; see `broker.MoveSession`."""
 
     def __init__(
         self,

@@ -1,8 +1,8 @@
 """Where Core sends go: queues that have to be there, and room at their addresses.
 
-Quirk (Artemis 2.44): over Core a message that no queue takes is dropped without a word, such as one
-for a queue that a fully qualified name names and that is gone, or an anycast one for a multicast
-address. A client asks first, and makes what is missing.
+Quirk (Artemis 2.44): over Core the broker silently drops a message that no queue takes, such as a
+message for a deleted queue by its fully qualified name, or an anycast message for a multicast
+address. A client asks first, and creates missing queues.
 """
 
 from collections.abc import Mapping
@@ -94,8 +94,8 @@ class CoreTargets:
     def are_gone(self, targets: Mapping[Destination, str]) -> dict[Destination, str]:
         """Return why some targets have lost their queue.
 
-        Call it when all sends of a transaction were put: what was sent to a queue that is there
-        before and after was not dropped.
+        Call it when all sends of a transaction were put: messages to a queue that exists before and
+        after were not dropped.
         """
         gone: dict[Destination, str] = {}
         names = [target.partition("::")[0] for target in targets.values()]
@@ -112,10 +112,10 @@ class CoreTargets:
 
 
 def make_missing_queue(session: CoreSession, destination: Destination) -> None:
-    """Make a queue that is missing, where the broker makes such ones; its name is an address.
+    """Create a missing queue where the broker auto-creates queues; its name is an address.
 
     Raises:
-        CoreRefused: it can't be made.
+        CoreRefused: it can't be created.
     """
     answer = session.ask_queue(destination.name)
     if not answer.exists and answer.auto_create_queues:

@@ -56,7 +56,7 @@ class CoreTokenWire(TokenWire[CoreDelivery]):
             session: transacted and started.
             management: makes the queue.
             queue: its name.
-            route: brings what has arrived to `arrived`.
+            route: passes incoming deliveries to `arrived`.
             rules_digest: shown by each token that is sent.
 
         Raises:

@@ -1,12 +1,11 @@
 """One transaction over Core: sends, then acknowledgements, then the commit.
 
-Why answers, of the last send to each destination: what a destination refuses, it refuses there.
-Another send that fails makes the commit fail, which does not say which it was: so each is answered
-for a while after a failure. Why acknowledgements come later: each transaction that fails with them
-in it counts as a failed delivery. A session has one transaction, and undoing it gives back all that
-is in hand, uncounted, so that intake and token expect it once more. Another sidecar may get it
-then; so what is known to be refused is found out before anything is sent, and nothing has to be
-undone.
+Why answers, of the last send to each destination: they show whether the destination refuses.
+Another failing send makes the commit fail, which does not name it: so each send is answered for a
+while after a failure. Why acknowledgements come later: each transaction that fails with them in it
+counts as a failed delivery. A session has one transaction. Undoing it gives back all messages in
+hand, uncounted, so intake and token expect them again; another sidecar may get them then. So known
+refusals are found before anything is sent, and nothing has to be undone.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -40,7 +39,7 @@ class CoreTools(NamedTuple):
 
     Attributes:
         session: transacted and started.
-        intake: reads what is accepted.
+        intake: reads the messages to accept.
         target_of: returns the name to send to for a destination.
         clock: where the time comes from.
         crash_point: called at each step of a transaction.

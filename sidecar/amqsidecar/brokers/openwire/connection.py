@@ -38,11 +38,11 @@ class OpenWireConnection(ByteStream):
 
     Attributes:
         dispatches: message dispatches not yet taken, in the order received.
-        waiting: bounds the dispatches that wait; their taker notes each one that it takes.
-        wire_format: what the broker offered.
+        waiting: bounds the dispatches that wait; the taker notes each dispatch that it takes.
+        wire_format: the broker's offer.
         is_artemis: the broker has named itself so.
         connection: its id.
-        last_words: what the broker last said about a command that asked for no answer.
+        last_words: the broker's last error for a command that asked for no answer.
     """
 
     last_words: codec.Throwable | None
@@ -52,7 +52,7 @@ class OpenWireConnection(ByteStream):
 
         Raises:
             LinkLost: the broker can't be reached, or broke off.
-            BrokerRefused: it does not speak what we need, or its certificate is not trusted.
+            BrokerRefused: it lacks a feature we need, or its certificate is not trusted.
         """
         super().__init__(
             endpoint,
@@ -80,7 +80,7 @@ class OpenWireConnection(ByteStream):
         self.idle_s = min(inactivity_ms, self.wire_format.inactivity_ms) / 1000
 
     def _greet(self, inactivity_ms: int, timeout_s: float) -> codec.WireFormat:
-        """Exchange greetings; return what the broker offers."""
+        """Exchange greetings; return the broker's offer."""
         self.write_soon(
             codec.wire_format_info(inactivity_ms=inactivity_ms, frame_bytes_max=_FRAME_BYTES_MAX)
         )
@@ -163,7 +163,7 @@ class OpenWireConnection(ByteStream):
             raise self.lost("reading", cause) from cause
 
     def _take_frame(self, payload: Payload) -> None:
-        # Why a part: what is large and no message is an exception with its stack.
+        # Why a part: a large frame without a message is an exception with its stack.
         frame = payload if isinstance(payload, bytes) else bytes(payload.part(0, _HEAD_BYTES_MAX))
         if frame[0] == codec.MESSAGE_DISPATCH:
             self._take_dispatch(payload)

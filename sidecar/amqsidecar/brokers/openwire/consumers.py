@@ -25,18 +25,18 @@ _BROWSED_AHEAD = 1_024
 _HELD_BYTES_MAX = 64 * 1024 * 1024
 
 MessageTaker = Callable[["OpenWireConsumer", bytes, bytes | None], None]
-"""Takes what a consumer was handed: nested destination and message; None = end of a browser."""
+"""Takes a message of a consumer, with its nested destination; None = end of a browser."""
 
 
 class OpenWireConsumer:
     """One consumer of this connection.
 
     Attributes:
-        take: who gets what it is handed; None = it is an intake queue.
-        choice: of an intake queue; others than the chosen messages stay in hand.
-        place: how many messages it was handed.
+        take: gets its messages; None = it is an intake queue.
+        choice: of an intake queue; all but the chosen messages stay in hand.
+        place: how many messages were handed to it.
         in_hand: deliveries that were returned and not accepted.
-        is_leaving: it is removed once nothing of it is in hand.
+        is_leaving: it is removed once none of its messages is in hand.
     """
 
     __slots__ = (
@@ -74,7 +74,7 @@ class OpenWireConsumer:
 
 
 class MessageHandle:
-    """A message's place among those that its consumer was handed."""
+    """A message's place in the sequence handed to its consumer."""
 
     __slots__ = ("consumer", "field", "message_id", "place")
 
@@ -88,7 +88,7 @@ class MessageHandle:
 
 
 def ack_fields(transaction: bytes, first: MessageHandle, last: MessageHandle) -> bytes:
-    """Return the fields of an ack of all that one consumer was handed from first to last."""
+    """Return the fields of an ack of a consumer's messages from first to last."""
     return codec.message_ack(
         last.field,
         transaction,
@@ -163,10 +163,10 @@ class OpenWireConsumers(ClassicConsumers):
         Args:
             destination: a queue or topic.
             prefetch: messages that the broker hands over ahead of their acks.
-            take: who gets them; None = `receive` returns them.
-            browser: take nothing from the queue, only look.
-            exclusive: as long as this consumer is there, no other gets anything from the queue.
-            asynchronous: False = what is there already arrives before this returns (topics).
+            take: gets them; None = `receive` returns them.
+            browser: only browse the queue.
+            exclusive: while this consumer exists, no other gets messages of the queue.
+            asynchronous: False = existing messages arrive before this returns (topics).
             selector: of messages; "" = all.
             chosen: redelivery ids of the messages that `receive` returns; empty = all.
 
@@ -211,10 +211,10 @@ class OpenWireConsumers(ClassicConsumers):
     ) -> dict[Destination, str]:
         """Make these queues the intake; `prefetch` deliveries are ahead over all of them.
 
-        They are fewer where messages are large, and until it is known how large they are.
+        They are fewer where messages are large, and while their size is unknown.
 
         Returns:
-            Those that can't be read, with the broker's words; the others are read.
+            The queues that can't be read, with the broker's words; the others are read.
         """
         wanted = dict.fromkeys(destinations)
         present = {}
@@ -366,9 +366,9 @@ class OpenWireConsumers(ClassicConsumers):
     def browse(
         self, destination: Destination, at_most: int, selector: str = ""
     ) -> Iterator[tuple[bytes, bytes]]:
-        """Return the messages of a queue, handed out ones included, up to a number.
+        """Return up to a number of a queue's messages, including messages handed out.
 
-        Each comes with the field of the queue that it lies in.
+        Each comes with the field of its queue.
 
         Args:
             destination: a queue or a wildcard.

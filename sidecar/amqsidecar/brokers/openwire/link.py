@@ -1,9 +1,9 @@
 """The link to ActiveMQ Classic over OpenWire.
 
-What it rests on (measured on 5.18.3 and 6.3.1): acks and sends of one local transaction are atomic;
-after a rollback the messages stay dispatched and can be acked again; a command that fails without
-having asked for an answer marks its transaction as rollback-only; the broker admits one connection
-per client id, and releases the id only after it has rolled back what that connection left open.
+It relies on these facts (measured on 5.18.3 and 6.3.1): acks and sends of one local transaction are
+atomic; after a rollback the messages stay dispatched and can be acked again; a failed command that
+asked for no answer marks its transaction as rollback-only; the broker admits one connection per
+client id, and releases the id only after it has rolled back that connection's open transactions.
 """
 
 import secrets
@@ -48,7 +48,7 @@ class OpenWireLink:
             return OpenWireTake(connection, self._settings, queue(token_queue))
 
     def move(self) -> MoveSession:
-        """Refuse: Classic can't keep what waits."""
+        """Refuse: Classic can't keep waiting messages."""
         refuse_to_move(self)
 
     @contextmanager

@@ -248,9 +248,9 @@ class OpenWireLook(ListingSession):
                 yield BrowsedToken(place, sent_at_ms, read_rules_digest(message))
 
     def _send_problem(self, destination: Destination) -> str | None:
-        """Return why a send would get lost, or hold us up; Classic creates every lasting one.
+        """Return why a send would get lost or block us; Classic creates lasting destinations.
 
-        Classic refuses what is sent to a temporary one whose owner is gone.
+        Classic refuses messages to a temporary destination whose owner is gone.
 
         Source: AbstractRegion.addDestination, DestinationDoesNotExistException.
         """

@@ -113,8 +113,8 @@ class OpenWireTokenWire(ClassicTokenWire[MessageHandle]):
         )
 
 
-# Why: room for what the broker adds around a message when it hands it on, 150 bytes as measured;
-# a client does not read beyond the broker's limit.
+# Why: room for the broker's overhead when it hands a message on, 150 bytes as measured; a client
+# does not read beyond the broker's limit.
 _FRAME_BYTES_SPARE = 512
 
 
@@ -134,7 +134,7 @@ class OpenWireTake(OpenWireLook):
     """A session over the only connection of an instance; see `broker.TakeSession`.
 
     `token.exists` is certain: the client id keeps every other connection of the instance out, and
-    whatever an earlier one left open was rolled back before the broker accepted this one.
+    the broker rolled back an earlier connection's transactions before it accepted this connection.
     """
 
     def __init__(
@@ -289,7 +289,7 @@ class OpenWireTake(OpenWireLook):
         *,
         answer: bool = False,
     ) -> list[int]:
-        """Put the sends, note those that can't be sent at all, and return their command ids."""
+        """Put the sends, note the reason for each that can't be sent, and return command ids."""
         connection = self._connection
         frame_bytes_max = connection.wire_format.frame_bytes_max - _FRAME_BYTES_SPARE
         now_ms = self._clock.now_ms()

@@ -49,14 +49,14 @@ class OpenWireTrials(ListingTrials):
     def write(self, destination: Destination) -> str | None:
         """Return the broker's reason why sends there fail; None = they succeed.
 
-        What is sent for it is rolled back. The broker makes the destination where it is missing.
+        The trial send is rolled back. The broker creates a missing destination.
         """
         connection = self._consumers.connection
         name = connection.connection
         owner = codec.connection_id(name)
         if not self._number:
-            # Why: a link that only looks has no producer; the broker takes a second one for the
-            # same.
+            # Why: a read-only link has no producer; the broker takes a second producer for the
+            # first.
             connection.call(codec.PRODUCER_INFO, codec.producer_info(codec.producer_id(name, 1, 1)))
         self._number += 1
         # Why negative: the link counts its own transactions upwards.
