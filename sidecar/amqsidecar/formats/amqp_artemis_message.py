@@ -63,7 +63,7 @@ _REMEMBERED_ANNOTATIONS_BYTES: Final = 128
 _ORIGIN_BYTES_MAX: Final = 2 * 1024
 _TEXTS = frozenset((0xA1, 0xB1, 0xA3, 0xB3))
 # Quirk (Artemis 2.44): the AMQP view of a Core message has its body decompressed and keeps the
-# property. A Core client that gets it back would decompress what is not compressed, and fail.
+# property. A Core client that gets it back would decompress a plain body, and fail.
 _CORE_ENCODINGS = frozenset((COMPRESSED, "_AMQ_LARGE_SIZE"))
 _CREATED: Final = 9
 _TIMESTAMP: Final = 0x83
@@ -98,8 +98,8 @@ def read_provenance(message: bytes, queue: IntakeQueue, *, read_origin: OriginRe
 
     Args:
         message: encoded AMQP message.
-        queue: that it was found in.
-        read_origin: turns what the broker wrote into a destination.
+        queue: where it was found.
+        read_origin: turns the broker's text into a destination.
 
     Source: Artemis, Message.referenceOriginalMessage; AMQPMessageSupport.toAnnotationName.
     """
@@ -138,14 +138,14 @@ def _read_provenance(message: bytes, queue: IntakeQueue, read_origin: OriginRead
             _text(properties.get(PROPERTY_REDELIVERY_CHECK)),
         )
         redelivery_id, redelivery_count, _ = marks
-        # Why: a person has chosen what a selector names, by this very id.
+        # Why: a person chose the messages that a selector names, by this very id.
         if not queue.selector:
             redelivery_id, redelivery_count = life_of(
                 marks,
                 (destination, queue.destination),
                 _identity(message_id, [] if section is None else amqp.elements(section)),
-                # Quirk (Artemis): the broker writes down the number of what dies; a consumer that
-                # gives a message up by a copy can't know it.
+                # Quirk (Artemis): the broker records the number of a dead message; a consumer that
+                # gives it up by a copy can't know the number.
                 is_given_up="x-opt-ORIG-MESSAGE-ID" not in annotations
                 and CORE_NUMBER not in properties,
             )
@@ -273,11 +273,11 @@ def _identity(message_id: str | None, items: list[bytes]) -> bytes:
 def encode_resend(resend: Resend, now_ms: int) -> bytes:
     """Return the message to send: a redelivery without its death, or a final dead letter.
 
-    Body, footers, delivery annotations, message id, group, correlation and every property that is
-    not the broker's or ours are the same bytes as in `resend.message`.
+    Body, footers, delivery annotations, message id, group, correlation and the producer's own
+    properties keep the bytes of `resend.message`.
 
     Args:
-        resend: what to send.
+        resend: the planned re-send.
         now_ms: the time, for the expiration of a final dead letter.
 
     Raises:
@@ -394,7 +394,7 @@ def _application_properties(
     if (_text(_value_of(_DUPLICATE, items, fates)) or "").startswith(INTERCEPTION_ID_PREFIX):
         dropped |= {_DUPLICATE, _STOMP}
     elif _DUPLICATE in fates:
-        # Why: what is kept beside one is that of the message from which this one was copied.
+        # Why: an id kept beside one belongs to the message from which this one was copied.
         dropped |= {_DUPLICATE_KEPT}
     redelivery_id = amqp.string(resend.redelivery_id)
     is_return = _value_of(_LIFE, items, fates) == redelivery_id
@@ -495,8 +495,8 @@ class RejectedMessage(NamedTuple):
 def encode_interception(given_up: RejectedMessage) -> bytes:
     """Return the sections of the copy for the intake queue up to its body, which stays unchanged.
 
-    The copy is what `causes.md` asks of a consumer that gives a message up by itself. The time to
-    live ends, as for every dead letter; a delivery time that has passed goes.
+    `causes.md` asks for such a copy from a consumer that gives a message up by itself. Its
+    time to live is removed, as for every dead letter, and so is a past delivery time.
 
     Raises:
         UndecodableMessage: the sections can't be taken apart.

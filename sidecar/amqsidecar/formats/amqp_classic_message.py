@@ -1,10 +1,10 @@
 """Reads a dead letter of Classic from its AMQP bytes, makes the bytes of a redelivery; sans-IO.
 
-Classic hands over two kinds of messages. **Mapped** ones it has as JMS messages: made by OpenWire
-or STOMP applications, or taken in by a connector with `transport.transformer=jms`. It encodes them
-anew, with the dead-letter queue in `to` and its own dead-letter properties among the application's.
-**Native** ones were taken in by a connector with another transformer: they come byte for byte as
-their producer has sent them, without a trace of their death.
+Classic delivers two kinds of messages. It holds **mapped** messages as JMS messages: OpenWire or
+STOMP applications made them, or a connector with `transport.transformer=jms` received them. It
+encodes them anew, with the dead-letter queue in `to` and its own dead-letter properties among the
+application's. **Native** messages came through a connector with another transformer. They arrive
+byte for byte as their producer sent them, without a trace of their death.
 
 Source: ActiveMQ Classic, JMSMappingOutboundTransformer, AMQPNativeOutboundTransformer,
 JMSMappingInboundTransformer; `spec-classic.md` 8.
@@ -136,8 +136,8 @@ def damage(found: DeadLetterParts, source: Destination) -> str | None:
     """
     body = found.sections.get(amqp.VALUE, b"")
     if is_native(found, source):
-        # Why: what holds it could not be mapped when it came, and will not be when it comes again.
-        # All else came over another connector, which maps nothing.
+        # Why: a body with AMQP binary could not be mapped on arrival, and can't be mapped again.
+        # Any other native message came over a connector that maps nothing.
         is_whole = _is_sequence_with_bytes(body)
         return None if is_whole else "a message that came in unmapped would be mapped now"
     if not body and not _is_marked_by_jms(found.sections.get(amqp.MESSAGE_ANNOTATIONS)):
@@ -148,7 +148,7 @@ def damage(found: DeadLetterParts, source: Destination) -> str | None:
 
 
 def _is_sequence_with_bytes(body: bytes) -> bool:
-    """Return whether a body is what Classic can make no StreamMessage of.
+    """Return whether a body is a sequence that Classic can't turn into a StreamMessage.
 
     Source: ActiveMQ Classic, ActiveMQStreamMessage.writeObject, which knows no AMQP binary.
     """
@@ -201,9 +201,9 @@ def read_provenance(
 
 
 def _identity(properties: list[bytes]) -> bytes:
-    """Return the part that stays through death, and is new on another client's send.
+    """Return values that survive death, but differ when another client sends a copy.
 
-    An id that the broker made is left out: it makes another one for what is sent.
+    An id that the broker made is left out: the broker makes a new one for each send.
     """
     message_id = _message_id(properties) or ""
     kept_id = "" if _REAL_ID.fullmatch(message_id) else message_id
@@ -229,11 +229,11 @@ def encode_resend(
 ) -> bytes:
     """Return the message to send: a redelivery without its death, or a final dead letter.
 
-    Body, footers, group, correlation and every property that is not the broker's or ours are the
-    same bytes as in `resend.message`.
+    Body, footers, group, correlation and the producer's own properties keep the bytes of
+    `resend.message`.
 
     Args:
-        resend: what to send.
+        resend: the planned re-send.
         now_ms: the time to live starts here.
         is_native_wire: the connector hands on bytes as they are; else it makes JMS messages.
         keeps_non_persistent: see `classic_mode`.
@@ -266,7 +266,7 @@ def encode_resend(
         durable=_durable(resend, told, keeps_non_persistent),
         ttl_ms=ttl_ms,
         # Why: it is the count that the in-broker plugin writes. AMQP clients with a limit of their
-        # own would reject at once, so what they have made keeps none.
+        # own would reject at once, so their messages keep no count.
         count=0 if resend.is_final or is_native_wire or is_marked else resend.redelivery_count,
     )
     annotations = sections.get(amqp.MESSAGE_ANNOTATIONS)
@@ -424,7 +424,7 @@ def _is_durable(found: DeadLetterParts) -> bool:
 
 
 def _is_marked_by_jms(annotations: bytes | None) -> bool:
-    """Return whether a JMS client of AMQP wrote down what type of message it is."""
+    """Return whether a JMS client of AMQP recorded the type of the message."""
     if annotations is None:
         return False
     return any(_name(key) == "x-opt-jms-msg-type" for key in amqp.pairs(annotations)[::2])

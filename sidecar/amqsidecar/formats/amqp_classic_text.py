@@ -56,7 +56,7 @@ def _mended(element: bytes, depth: int) -> bytes:
         return _mended_string(element)
     if constructor in _MAPS:
         items = amqp.items(element)
-        # Quirk (Classic 6.3.1): it reads names as UTF-8, and what it can't read is gone.
+        # Quirk (Classic 6.3.1): it reads names as UTF-8, and drops the bytes it can't read.
         if any(_REPLACEMENT in name for name in items[::2]):
             raise UndecodableMessage("the broker could not read one of its names")
         make = amqp.make_map

@@ -51,7 +51,7 @@ class FrameFragment(NamedTuple):
     """A part of a stream.
 
     Attributes:
-        kind: `HEADER` = a protocol header, or what follows one that asks for TLS; `WHOLE` = a
+        kind: `HEADER` = a protocol header, or the bytes after a header for TLS; `WHOLE` = a
             frame; `HEAD`, any number of `BODY` and `END` = a long frame in parts.
     """
 

@@ -1,8 +1,8 @@
 """Takes an encoded AMQP message apart into its sections, and puts it together again; sans-IO.
 
-Nothing is decoded that need not be. A section of lists or maps is cut into **elements**: slices of
-the encoded message, each one value with its constructor. What is not replaced is copied, so that a
-message that is split and joined is the same bytes, and a body is never looked into.
+It decodes only as much as needed. A section of lists or maps is cut into **elements**: slices of
+the encoded message, each one value with its constructor. Elements that are not replaced are copied,
+so splitting and joining a message returns identical bytes. Bodies are never read.
 
 Source: AMQP 1.0, part 1 (types, encodings) and part 3.2 (message format).
 """
@@ -69,13 +69,13 @@ def split(message: bytes) -> dict[int, bytes]:
 
 
 def split_head(beginning: bytes) -> tuple[dict[int, bytes], int]:
-    """Return the sections before the body by their code, and where the body begins.
+    """Return the sections before the body by their code, and the offset of the body.
 
     Args:
-        beginning: of the message, at least up to the first byte of the body.
+        beginning: the message's bytes, at least up to the first byte of the body.
 
     Raises:
-        UndecodableMessage: the body does not begin in it, or what precedes it is not well-formed.
+        UndecodableMessage: the body does not begin in it, or an earlier section is malformed.
     """
     try:
         sections, at = _before_body(beginning)
@@ -178,7 +178,7 @@ def _elements(encoded: bytes, at: int) -> list[bytes]:
         raise UndecodableMessage("a map has a key without a value")
     found = []
     for _ in range(count):
-        # Why: `_skip` inlined for what is frequent; this runs for each property of each message.
+        # Why: `_skip` inlined for frequent types; this runs for each property of each message.
         width = _WIDTHS[encoded[at]]
         if width > 0:
             after = at + width

@@ -1,4 +1,4 @@
-"""What a filter of Artemis sees of a message that the sidecar sends, on each of its wires; sans-IO.
+"""The view that an Artemis filter has of a message that the sidecar sends, per wire; sans-IO.
 
 The message is encoded as it will be sent and read as the broker reads it. A value that the broker
 sets itself, or whose Java type is unlike Python's, is unknown.
@@ -39,7 +39,7 @@ _CREATED: Final = 9
 _NO_PRIORITY: Final = 4
 _PRIORITY_MAX: Final = 9
 _AMQP_TEXT: Final = frozenset((0xA1, 0xB1))
-# Boolean, byte, short, int, long, float, double, text and null; other types are no Java ones.
+# Boolean, byte, short, int, long, float, double, text and null; Java lacks the other types.
 _AMQP_PLAIN: Final = _AMQP_TEXT | {
     *(0x40, 0x41, 0x42, 0x56, 0x51, 0x61, 0x54, 0x71, 0x55, 0x81, 0x72, 0x82)
 }
@@ -59,10 +59,10 @@ def filter_view(
 
     Args:
         resend: the message.
-        target: the address or qualified name that it is sent to.
-        encoding: of the message.
+        target: the address or qualified name to send to.
+        encoding: the message's encoding.
         now_ms: the time.
-        expires_by_itself: the broker gives what arrives there an expiration.
+        expires_by_itself: the broker sets an expiration on messages that arrive there.
 
     Raises:
         UndecodableMessage: the message can't be taken apart.
@@ -87,7 +87,7 @@ def filter_view(
     }
 
     def property_of(name: str) -> SelectorValue | Unknown:
-        # Why the beginning: so are named what is no property, such as an annotation of AMQP.
+        # Why the prefix: it marks names outside the properties, such as AMQP annotations.
         return UNKNOWN if name.startswith("m.") else values.get(name)
 
     return property_of

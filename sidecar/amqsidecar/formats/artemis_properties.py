@@ -16,7 +16,7 @@ Source: Artemis, OpenWireConstants.AMQ_MSG_MESSAGE_ID; OpenWireMessageConverter.
 
 DUPLICATE_ID: Final = "_AMQ_DUPL_ID"
 INTERCEPTION_ID_PREFIX: Final = "amqsidecar-nack:"
-"""Begins the `_AMQ_DUPL_ID` of what the listener has intercepted; it is no producer's."""
+"""Prefix of the `_AMQ_DUPL_ID` that the listener gives intercepted messages; not a producer's."""
 
 STOMP_LEFTOVERS: Final = frozenset(("destination", "receipt", "destination-type", "content-length"))
 """Headers of a STOMP SEND that Artemis keeps as properties, though they are about the frame."""

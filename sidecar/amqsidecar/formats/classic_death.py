@@ -9,8 +9,8 @@ from collections.abc import Callable
 from amqsidecar.model.destination import Destination
 
 KeepsNonPersistent = Callable[[Destination], bool]
-"""Tells whether the strategy of a destination keeps non-persistent messages: else nothing that lies
-in a dead-letter queue was one, whatever it says."""
+"""Returns whether the strategy of a destination keeps non-persistent messages. If not, all
+messages in a dead-letter queue were persistent, even if they say otherwise."""
 
 _EXPIRED = "java.lang.Throwable: Message Expired. Expiration:"
 # Why: the in-broker plugin knows only the first text and redelivers the second by mistake.
@@ -29,16 +29,16 @@ def always_keeps(destination: Destination) -> bool:
 
 
 def has_expired(cause: str | None, sent_ms: int, expires_at_ms: int, now_ms: int) -> bool:
-    """Return whether a message expired, and not the original of a copy.
+    """Return whether this message expired, not the original of a copy.
 
     A poison ack without a cause leaves the property as it was, so an application that forwards
-    all properties of an expired message brings its cause along. What expires does so after it was
-    sent.
+    all properties of an expired message brings its cause along. A message expires only after it
+    was sent.
 
     Args:
         cause: the broker's words; None = none.
         sent_ms: when the message was sent.
-        expires_at_ms: without a cause, what had to expire before now has expired; 0 = never.
+        expires_at_ms: decides without a cause: the message has expired if this is past; 0 = never.
         now_ms: the time.
     """
     if cause is None:

@@ -1,10 +1,10 @@
 """Reads the past of a dead letter from its Core bytes, makes the message of a redelivery; sans-IO.
 
-A kept message is what the wire carried: `int end of body`, body, headers and properties. That
+A kept message has the bytes of the wire: `int end of body`, body, headers and properties. That
 number is negative for a large message, whose body comes in pieces and is sent in pieces again.
 
 The broker writes `_AMQ_ORIG_*` into every message that it moves to a dead-letter address, unless an
-AMQP client has made it: those are not read over Core, since the broker would convert them.
+AMQP client made it. AMQP messages are not read over Core: the broker would convert them.
 """
 
 from collections.abc import Sequence
@@ -218,8 +218,8 @@ def read_provenance(
 
     Args:
         message: with or without its body.
-        queue: that it was found in.
-        read_origin: turns what the broker wrote into a destination.
+        queue: where it was found.
+        read_origin: turns the broker's text into a destination.
 
     Source: Artemis, Message.referenceOriginalMessage.
     """
@@ -253,14 +253,14 @@ def _read_provenance(
             properties.text(_KEY_ID), properties.value(_KEY_COUNT), properties.text(_KEY_CHECK)
         )
         redelivery_id, redelivery_count, _ = marks
-        # Why: a person has chosen what a selector names, by this very id.
+        # Why: a person chose the messages that a selector names, by this very id.
         if not queue.selector:
             redelivery_id, redelivery_count = life_of(
                 marks,
                 (destination, queue.destination),
                 identity_of(message_id, message.timestamp_ms),
-                # Quirk (Artemis): the broker writes down the number of what dies; a consumer that
-                # gives a message up by a copy can't know it.
+                # Quirk (Artemis): the broker records the number of a dead message; a consumer that
+                # gives it up by a copy can't know the number.
                 is_given_up=_KEY_ORIGIN_NUMBER not in properties,
             )
     cause: str | None = None
@@ -343,12 +343,12 @@ def _plain(encoded: bytes) -> CoreValue:
 def make_resend(resend: Resend, address: str, now_ms: int) -> CoreResend:
     """Return the message to send: a redelivery without its death, or a final dead letter.
 
-    Body, user id, type, durability, timestamp, priority and every property that is not the broker's
-    or ours are the same bytes as in `resend.message`.
+    Body, user id, type, durability, timestamp, priority and the producer's own properties keep the
+    bytes of `resend.message`.
 
     Args:
-        resend: what to send.
-        address: to send to; of `resend.destination`, or the fully qualified name of one queue.
+        resend: the planned re-send.
+        address: the address of `resend.destination`, or the fully qualified name of one queue.
         now_ms: the time, for the expiration of a final dead letter.
 
     Raises:
@@ -395,10 +395,10 @@ def _entries(
     """Return the properties of a re-send in pieces.
 
     Args:
-        encoded: those of the dead letter.
-        resend: what to send.
-        message_id: that JMS shows; None = it has none.
-        timestamp_ms: when it was made.
+        encoded: properties of the dead letter.
+        resend: the planned re-send.
+        message_id: the id that JMS shows; None = it has none.
+        timestamp_ms: when the message was made.
     """
     layout = _layout(encoded)
     dropped = _DROPPED_OF_FINAL if resend.is_final else _DROPPED
@@ -461,7 +461,7 @@ def _layout(encoded: bytes) -> CoreLayout:
 def _dropped_beside_duplicate_id(properties: CoreProperties) -> frozenset[int]:
     if (properties.text(_KEY_DUPLICATE) or "").startswith(INTERCEPTION_ID_PREFIX):
         return _DROPPED_OF_INTERCEPTED
-    # Why: what is kept beside one is that of the message from which this one was copied.
+    # Why: an id kept beside one belongs to the message from which this one was copied.
     return _DROPPED_OF_COPY
 
 
@@ -498,7 +498,7 @@ _ROUTING_ANYCAST, _ROUTING_MULTICAST = (
     for one in (ANYCAST, MULTICAST)
 )
 
-_ENTRIES_WRITTEN: Final = 5  # The routing type and those of the four marks.
+_ENTRIES_WRITTEN: Final = 5  # The routing type and the four marks.
 
 _KEEP, _MARK, _DEATH, _DUPLICATE, _DUPLICATE_KEPT, _STOMP = range(6)
 _DROPPED_OF_FINAL: Final = frozenset((_MARK,))

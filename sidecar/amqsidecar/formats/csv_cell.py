@@ -5,8 +5,8 @@ from typing import Final
 
 from amqsidecar.model.shown import UNSEEN
 
-# Why: spreadsheets look behind blanks, and those of Unicode are some, too. Where semicolons part
-# cells, a quoted text is none, and its pieces are cells.
+# Why: spreadsheets skip leading blanks, Unicode's too. Where semicolons separate cells, quotes
+# don't protect a text: its pieces become cells.
 _FORMULA: Final = re.compile(
     r"""(?:^|(?<=[;\t\r\n]))(?=[\s"\ufeff\u200b-\u200f]*+[=+\-@＝＋－＠])"""
 )
@@ -18,9 +18,9 @@ def _name(found: re.Match[str]) -> str:
 
 
 def cell(value: object) -> str:
-    r"""Return what stands in a cell; no program takes a text of a stranger for a formula.
+    r"""Return the text of a cell, which no program takes for a formula: input is untrusted.
 
-    Nor does a terminal act on it: what can't be seen, but for line ends and tabs, is named.
+    For terminals, invisible characters are escaped, except line ends and tabs.
 
     Example:
         >>> cell("=HYPERLINK(0)"), cell(-5), cell(None), cell("\x1b[2J")

@@ -39,9 +39,9 @@ def seal(key: bytes, number: str, properties: Mapping[str, str], body_digest: by
     """Return the seal of a copy.
 
     Args:
-        key: of listener and sidecar.
+        key: the secret that listener and sidecar share.
         number: of the message that was given up, unique within its queue; no other copy has it.
-        properties: of the copy as text; those of `SEALED_PROPERTIES` count.
+        properties: the copy's properties as text; only `SEALED_PROPERTIES` count.
         body_digest: SHA-256 of its body.
     """
     return _SEPARATOR.join((_VERSION, number, _code(key, number, properties, body_digest)))
@@ -68,7 +68,7 @@ def open_seal(
     digest = body_digest(number)
     if digest is None:
         return None
-    # Why bytes: what is compared may hold any character.
+    # Why bytes: the compared text may hold any character.
     found = parts[2].encode(errors="replace")
     codes = [_code(key, number, properties, digest).encode() for key in keys]
     return number if any(hmac.compare_digest(found, code) for code in codes) else None

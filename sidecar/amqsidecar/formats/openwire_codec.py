@@ -66,7 +66,7 @@ _TWO_LONGS = Struct(">qq")
 _MAGIC = b"ActiveMQ"
 _FRAME_BYTES_MIN = 1
 _UNTOLD = bytes(9)
-# Source: sys.getsizeof of the tuple and what it holds.
+# Source: sys.getsizeof of the tuple and its items.
 _MEMORY_OF_DISPATCH = 300
 # Why: more than two names of 64 KiB, a connection's and a destination's.
 _DISPATCH_HEAD_BYTES = 2**18
@@ -210,8 +210,8 @@ class WireFormat(NamedTuple):
     Attributes:
         version: the highest version it speaks.
         inactivity_ms: silence after which it drops us; 0 = never.
-        frame_bytes_max: of a frame that it takes.
-        provider_version: of the product; "" = not told.
+        frame_bytes_max: the largest frame that it accepts.
+        provider_version: version of the product; "" = not sent.
     """
 
     version: int
@@ -342,8 +342,8 @@ class MessageDispatch(NamedTuple):
 
     Attributes:
         consumer: value of our consumer's id.
-        destination: the nested destination it was found in.
-        message: type and fields, without what concerns only this dispatch; None = the end of a
+        destination: the nested destination where it was found.
+        message: type and fields, without the fields of this dispatch; None = the end of a
             browser's queue.
     """
 

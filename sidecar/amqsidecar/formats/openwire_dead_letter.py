@@ -242,12 +242,12 @@ def read_dead_letter(
 ) -> tuple[Provenance, bytes | None]:
     """Return the provenance of a marshalled dead letter, and its message id field.
 
-    Never raises; the id is None where it can't be found, so that the message can't be acked.
+    Never raises. If the id can't be found it is None, and the message can't be acked.
 
     Args:
         data: the message.
-        source: the queue that it was found in; None = it does not matter.
-        now_ms: without a cause, what had to expire before now has expired.
+        source: the queue where it was found; None = irrelevant.
+        now_ms: without a cause, a message whose expiration is before this has expired.
     """
     try:
         parts = take_apart(data)

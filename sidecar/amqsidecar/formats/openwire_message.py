@@ -1,6 +1,6 @@
 """Puts messages together for one OpenWire connection: redeliveries, final dead letters, tokens.
 
-What a redelivery must change is replaced, everything else is copied; the body is never read.
+Fields that a redelivery changes are replaced, all others copied; the body is never read.
 """
 
 from collections.abc import Mapping, Sequence
@@ -81,7 +81,7 @@ class OpenWireResendEncoder:
         """Return the frame of a redelivery or of a final dead letter, with a new message id.
 
         Args:
-            resend: what to send.
+            resend: the planned re-send.
             transaction: the nested transaction id.
             now_ms: the time to live starts here.
             number: the command id.

@@ -83,7 +83,7 @@ def _name(name: str) -> bytes:
 
 
 def read_properties(data: bytes | None, wanted: Container[bytes]) -> dict[bytes, PropertyValue]:
-    """Return those properties that are present among the wanted ones, by name.
+    """Return the wanted properties that are present, by name.
 
     Maps, lists and bytes become None, as null does.
 
@@ -94,10 +94,10 @@ def read_properties(data: bytes | None, wanted: Container[bytes]) -> dict[bytes,
 
 
 class EditedProperties:
-    """A map without some of its entries, and what some of them said.
+    """A map without some of its entries, and the values of some of these.
 
     Attributes:
-        found: those that are present among the wanted ones, as `read_properties` returns them.
+        found: the wanted properties that are present, as `read_properties` returns them.
     """
 
     __slots__ = ("_kept", "_pieces", "found")
@@ -105,7 +105,7 @@ class EditedProperties:
     def __init__(
         self, data: bytes | None, removed: Container[bytes], wanted: Container[bytes]
     ) -> None:
-        """Cut entries out; those that would make the broker's scheduler delay the message, always.
+        """Cut out entries, and always those for the broker's scheduler, which delays messages.
 
         Raises:
             UndecodableMessage: the map is not well formed.
@@ -145,10 +145,10 @@ class EditedProperties:
         self._kept = kept
 
     def with_entries(self, added: Sequence[bytes]) -> bytes:
-        """Return the map with encoded entries appended; what stayed is there byte for byte.
+        """Return the map with encoded entries appended; remaining entries keep their bytes.
 
         Args:
-            added: entries whose names are not in the map any more.
+            added: entries whose names are no longer in the map.
         """
         self._pieces[0] = _INT.pack(self._kept + len(added))
         return b"".join((*self._pieces, *added))

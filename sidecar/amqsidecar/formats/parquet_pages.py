@@ -1,4 +1,4 @@
-"""What the pages of a Parquet file unpack to, by their own headers: a footer may say less.
+"""Unpacked sizes of a Parquet file's pages, from the page headers: a footer may understate them.
 
 Source: parquet.thrift (PageHeader), in Thrift's compact protocol.
 """
@@ -45,7 +45,7 @@ def unpacking_problem(footer: Any, file: BinaryIO) -> str | None:
 
 
 class _Pages:
-    """Reads headers of pages; those of a small file at once."""
+    """Reads headers of pages; for a small file all at once."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file

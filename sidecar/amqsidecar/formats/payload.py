@@ -22,7 +22,7 @@ class Spooled(Protocol):
         """Return some of them, without reading; `end` may lie behind the last one."""
 
     def ending_with(self, end: bytes) -> "Spooled":
-        """Return them with the last ones replaced, also where they were taken from.
+        """Return them with the last bytes replaced, in the spool that they share as well.
 
         Raises:
             LinkLost: they can't be written any more.

@@ -1,8 +1,8 @@
 """Distinguishes a message that a sidecar re-sent from an application's copy of it; pure.
 
-Applications that forward a message copy its properties, those of the sidecar among them. So each
-re-send carries a check over what a copy does not share with it: where it was sent, and what the
-wire calls this very message. A dead letter whose check does not fit begins a new life.
+Applications that forward a message copy its properties, the sidecar's too. So each re-send carries
+a check over values that a copy does not share: its destination, and the identity of the message on
+this wire. A dead letter whose check does not match begins a new life.
 """
 
 from typing import AnyStr, Final, NamedTuple

@@ -1,14 +1,14 @@
 """Dead letters of Artemis as STOMP shows them, and the frames of a redelivery; sans-IO.
 
-What Artemis 2.44 does with headers, measured:
+How Artemis 2.44 treats headers, measured:
 
-- The real `subscription`, `message-id`, `destination` come first, whatever a producer wrote into
-  properties of these names; `ack` comes last, so that a forged one precedes it. Both hold the same:
-  the number of the consumer and the number that the broker gave the message.
-- `content-length` comes before `message-id` where the body is bytes, and last where it is text. Of
-  empty bytes it comes as a property of the SEND that made them; an empty text has none.
+- The real `subscription`, `message-id`, `destination` come first, even if a producer set
+  properties of these names; `ack` comes last, so a forged `ack` precedes it. `message-id` and `ack`
+  both hold the consumer's number and the broker's number of the message.
+- `content-length` comes before `message-id` where the body is bytes, and last where it is text. For
+  empty bytes it is kept as a property of their SEND; an empty text has none.
 - `_AMQ_ORIG_*` are replaced by the broker whenever it moves a message to a dead-letter address.
-- Every header of a SEND is kept as a property and goes along for ever, unless it is cut off here.
+- Every header of a SEND is kept as a property and stays for ever, unless it is removed here.
 """
 
 import re
@@ -108,12 +108,12 @@ class Arrived(NamedTuple):
     """A MESSAGE frame taken apart.
 
     Attributes:
-        ack: what acknowledges it.
-        number: the broker's number of the message; stays as long as it lies in its queue.
-        subscription: through which it came.
+        ack: the id to acknowledge it with.
+        number: the broker's number of the message; stays the same while it is in its queue.
+        subscription: the subscription that it came through.
         created_ms: the time of the message; 0 = none.
-        redelivered: whether it was handed out before without being given back.
-        headers: what belongs to the message, in order; `content-length` first where it is bytes.
+        redelivered: whether it was delivered before without being released.
+        headers: headers of the message, in order; `content-length` first if the body is bytes.
     """
 
     ack: bytes
@@ -208,11 +208,11 @@ def read_provenance(
 
     Args:
         headers: of the message, as `read_frame` leaves them.
-        number: the broker's number of it; its name where it has no other.
-        source: the queue that it was found in.
+        number: the broker's number of it; its identity if it has no other.
+        source: the queue where it was found.
         created_ms: the time of the message; 0 = none.
-        expires: whether that is a queue for expired messages.
-        read_origin: turns what the broker wrote into a destination.
+        expires: whether `source` is a queue for expired messages.
+        read_origin: turns the broker's text into a destination.
     """
     found: dict[bytes, bytes] = {}
     for name, value in headers:
@@ -286,10 +286,10 @@ def destination_headers(destination: Destination) -> list[Header]:
 def resend_frame(resend: Resend, now_ms: int) -> tuple[list[Header], memoryview]:
     """Return headers and body of the SEND of a redelivery or a final dead letter.
 
-    Body, group, correlation and every property that is not the broker's or ours stay as they are.
+    Body, group, correlation and the producer's own properties are unchanged.
 
     Args:
-        resend: what to send.
+        resend: the planned re-send.
         now_ms: the time, for the expiration of a final dead letter.
 
     Raises:
@@ -312,7 +312,7 @@ def resend_frame(resend: Resend, now_ms: int) -> tuple[list[Header], memoryview]
         if name == _DUPLICATE and value.startswith(_INTERCEPTION_ID):
             continue
         if name == _DUPLICATE:
-            # Why: under its own name it would make the broker drop what is sent.
+            # Why: under its own name it would make the broker drop the re-send.
             sent.append((_ORIGINAL_DUPLICATE, value))
         elif name == _ORIGINAL_DUPLICATE and has_duplicate_id:
             # Why: it is that of the message from which this one was copied.
@@ -344,13 +344,13 @@ class GivenUp(NamedTuple):
 def interception_headers(given_up: GivenUp, duplicate_id: str) -> list[Header]:
     """Return the headers of the SEND that saves a message in the intake queue.
 
-    The copy is what `causes.md` asks of a consumer that gives a message up by itself. Body,
-    persistence, priority and every property that is not the broker's stay as they are; the time to
-    live ends, as for every dead letter.
+    `causes.md` asks for such a copy from a consumer that gives a message up by itself. Body,
+    persistence, priority and all properties but the broker's are unchanged. The time to live is
+    removed, as for every dead letter.
 
     Args:
         given_up: the message.
-        duplicate_id: by which the broker drops a second copy.
+        duplicate_id: makes the broker drop a second copy.
     """
     address = given_up.address.partition("::")[0].encode()
     message_id = first(given_up.headers, b"message-id") or b""

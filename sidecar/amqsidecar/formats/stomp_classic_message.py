@@ -88,7 +88,7 @@ _STOMP_MADE_ID = re.compile(rb".+:-1:\d+:\d+", re.DOTALL)
 _MAYBE_TYPED = re.compile(
     rb"true|false|null|NaN|-?Infinity|-?\d+(?:\.\d+)?(?:E-?\d+)?|\{.*\}|\[.*\]", re.DOTALL
 )
-# Why: Classic's MQTT connector makes ids like those of STOMP, but these properties are numbers.
+# Why: Classic's MQTT connector makes ids like STOMP's, but these properties are numbers.
 _OF_MQTT = b"ActiveMQ."
 _UTF8_OF_FOUR_BYTES = re.compile(rb"[\xf0-\xf4]")
 # Source: StompWireFormat.MAX_HEADER_LENGTH, 10 KiB, of a line.
@@ -111,8 +111,8 @@ class Shown(msgspec.Struct, frozen=True, gc=False):
         headers: all of them, in order.
         payload: its body, exactly.
         message_id: the header's bytes.
-        ack: what an ACK has to name.
-        origin: where it says that it died; a text = why that is unknown.
+        ack: the id that an ACK has to name.
+        origin: where it died by its own headers; a text = why that is unknown.
     """
 
     headers: list[Header]
@@ -184,10 +184,10 @@ def provenance(
     """Return the provenance of a dead letter.
 
     Args:
-        message: what its frame shows.
-        source: the queue that it was found in.
+        message: the content of its frame.
+        source: the queue where it was found.
         origin: where it died; a text = why that is unknown.
-        now_ms: without a cause, what had to expire before now has expired.
+        now_ms: without a cause, a message whose expiration is before this has expired.
     """
     found = dict(reversed(message.headers))
     cause = found.get(_CAUSE)
@@ -195,7 +195,7 @@ def provenance(
     sent_ms, original_ms = (_number(found.get(n)) for n in (b"timestamp", _ORIGINAL_EXPIRATION))
     place = None if isinstance(origin, str) else origin
     redelivery_id, redelivery_count = None, 0
-    # Why: a sidecar sends over STOMP; what another kind of client has made is a copy.
+    # Why: a sidecar sends over STOMP; a message from another kind of client is a copy.
     is_stomp_made = _STOMP_MADE_ID.fullmatch(message.message_id) is not None
     if is_stomp_made:
         marks = (found.get(name, b"").decode(errors="replace") for name in ENCODED_MARK_NAMES)
@@ -221,10 +221,10 @@ def provenance(
 
 
 def _identity(timestamp_ms: int) -> bytes:
-    """Return the part that stays through death; clients set another time on their sends.
+    """Return values that survive death; clients set another time on their sends.
 
-    The connection, with which the broker begins the message id, would prove more, but a client
-    is not told its own: `session` of the CONNECTED frame is the client id.
+    The connection, the prefix of the broker's message id, would prove more, but a client can't
+    learn its own: `session` of the CONNECTED frame is the client id.
     """
     return b"%d" % timestamp_ms
 
@@ -239,16 +239,16 @@ def _number(value: bytes | None) -> int:
 def lost_by_taking(message: Shown, *, utf8_is_modified: bool) -> str | None:
     """Return the loss, a value of `Loss` or another reason; None = nothing is lost.
 
-    Property types: all properties of a STOMP-made message are strings. Of others a property counts
-    as one only if no number, boolean or null has such a text; so never more is lost than this
-    returns, but a string such as "42" is left behind.
+    Property types: all properties of a STOMP-made message are strings. In other messages
+    a property counts as a string only if no number, boolean or null has such a text. So no more is
+    lost than this returns, but a string such as "42" counts as lost.
 
     Not visible on this wire: OpenWire clients may give a property the name `correlation-id`,
-    `reply-to`, `message-id` or `content-length`, which no JMS client does; the first two would
-    become the field, the last makes a Text a Bytes, none of them harms another message.
+    `reply-to`, `message-id` or `content-length`, which no JMS client does. The first two would
+    become the field, the last turns a Text into a Bytes. None harms another message.
 
     Args:
-        message: what its frame shows.
+        message: the content of its frame.
         utf8_is_modified: the broker writes Text as modified UTF-8 (before 6.2.0).
     """
     if not _REAL_ID.fullmatch(message.message_id):
@@ -274,7 +274,7 @@ def _lost_by_property(header: Header, *, is_stomp_made: bool) -> str | None:
     if is_too_long(header):
         return NOT_CARRIED
     if name == b"amq-msg-type":
-        # Why: the broker would make the body what this says, whatever it was.
+        # Why: the broker would convert any body to the type that this header names.
         return Loss.BODY_TYPE
     is_string = is_stomp_made and not name.startswith(_OF_MQTT)
     if is_string or name.startswith(_SCHEDULED) or name == _ORIGINAL_MESSAGE_ID:
@@ -303,10 +303,10 @@ class StompResendEncoder:
         """Return the SEND frame of a redelivery or of a final dead letter.
 
         Args:
-            resend: what to send.
+            resend: the planned re-send.
             transaction: its name.
             now_ms: the time to live starts here.
-            receipt: the header that asks for one.
+            receipt: the header that asks for a receipt.
 
         Raises:
             UndecodableMessage: the dead letter can't be taken apart.

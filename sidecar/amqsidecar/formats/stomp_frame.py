@@ -1,7 +1,7 @@
 """STOMP 1.2 frames as bytes, without IO: taken off the wire, put on it, and kept in the store.
 
-Headers stay bytes in the order received, repeated ones included: of one name the first counts, and
-what brokers write there is not always UTF-8.
+Headers stay bytes in the order received, including repeated headers, of which the first counts:
+brokers don't always write UTF-8.
 """
 
 import re
@@ -24,9 +24,9 @@ ENCODING = "stomp/1.2"
 """The encoding of messages that `kept` returns."""
 
 _COMMANDS = frozenset((b"MESSAGE", b"RECEIPT", b"ERROR", b"CONNECTED"))
-# Why a bound: what never ends its head is no STOMP, and would fill the memory.
+# Why a bound: a head without an end is not STOMP, and would fill the memory.
 _HEAD_BYTES_MAX = 1 << 24
-# Bound: what many short headers take once they are read, ten times as much as on the wire.
+# Bound: memory of many short parsed headers, ten times their size on the wire.
 _HEADERS_MAX = 100_000
 OTHER_BYTES_MAX = 2**20
 """Maximum bytes of a frame that is no MESSAGE, and of any frame before the log-in."""
@@ -117,7 +117,7 @@ def read_head(head: bytes) -> list[Header]:
 
 
 def _unescape(data: bytes) -> bytes:
-    """Return the bytes that were meant; what is no known escape stays."""
+    """Return the unescaped bytes; unknown escapes stay."""
     return _UNESCAPED.sub(lambda found: _UNESCAPES.get(found[1], found[0]), data)
 
 
@@ -165,10 +165,10 @@ def kept(headers: Sequence[Header], body: bytes) -> bytes:
 
 
 def parse_kept(message: bytes) -> tuple[list[Header], memoryview]:
-    """Return headers and a view of the body of what `kept` returned.
+    """Return headers and a view of the body of a message that `kept` returned.
 
     Raises:
-        UndecodableMessage: it is nothing that `kept` returns.
+        UndecodableMessage: `kept` can't have returned it.
     """
     if message.startswith(b"\n"):
         return [], memoryview(message)[1:]
@@ -329,9 +329,9 @@ class FrameReader:
         return data[end + 1 :]
 
     def unfinished(self) -> Frame | None:
-        """Return the frame of which the end is missing, with what came of it; None = there is none.
+        """Return the received part of a frame without an end; None = there is none.
 
-        For when nothing is fed any more.
+        Call it after the last bytes were fed.
         """
         if self._large is not None:
             return Frame("MESSAGE", self._large.head, self._large.writer.getvalue())

@@ -35,7 +35,7 @@ _DOUBLE = Struct(">d")
 _HEADERS = Struct(">bbqqb")
 # Source: CoreMessage.BUFFER_HEADER_SPACE; "end of body" counts from the start of the packet.
 PIECE_BYTES: Final = 100 * 1024
-"""What a message may have at most; a larger one is sent as a large one, in pieces of this size.
+"""Maximum bytes of a regular message; beyond it a large message is sent in pieces of this size.
 
 Source: ActiveMQClient.DEFAULT_MIN_LARGE_MESSAGE_SIZE. A broker of 2.57 ends a connection that sends
 a frame above 128 KiB (`coreMaxFrameSize` of its acceptor).
@@ -224,7 +224,7 @@ def _with_headers(data: bytes, at: int, end: int, body: bytes) -> CoreMessage:
 
 
 class CorePropertyType(IntEnum):
-    """What a property's value is.
+    """The type of a property's value.
 
     Source: utils.DataConstants.
     """
@@ -304,10 +304,10 @@ class CoreProperty(NamedTuple):
 
 
 CoreEntry = tuple[bytes, int, int, int]
-"""Where a property stands among encoded properties: name, start, value, end.
+"""The position of a property among encoded properties: name, start, value, end.
 
-The name is in UTF-16 little endian, start and end are those of the whole entry, and the byte before
-the value is its type.
+The name is in UTF-16 little endian, start and end delimit the whole entry, and the byte before the
+value is its type.
 """
 
 
@@ -320,7 +320,7 @@ def split_properties(encoded: bytes) -> list[CoreEntry]:
     found: list[CoreEntry] = []
     if encoded == NO_PROPERTIES:
         return found
-    # Why these names, and plain tuples: this loop is a tenth of what a message takes.
+    # Why these names, and plain tuples: this loop is a tenth of the time per message.
     read_size, sizes, add = _UNSIGNED_INT.unpack_from, _BYTES_OF_TYPE, found.append
     try:
         (count,) = read_size(encoded, 1)
@@ -329,7 +329,7 @@ def split_properties(encoded: bytes) -> list[CoreEntry]:
         at = _PROPERTIES_HEAD_BYTES
         for _ in range(count):
             start = at
-            # Why unsigned: what Java takes for less than nothing lies beyond the end then.
+            # Why unsigned: a length that is negative in Java then exceeds the end.
             key_end = at + 4 + read_size(encoded, at)[0]
             value = key_end + 1
             size = sizes[encoded[key_end]]

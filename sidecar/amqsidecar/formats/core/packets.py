@@ -1,9 +1,9 @@
-"""The packets of Core that a client needs: a class each, its fields in the order of the wire.
+"""The packets of Core that a client needs: a class each, its fields in wire order.
 
-Those that carry messages are in `message_packets.py`.
+Packets that carry messages are in `message_packets.py`.
 
-`encode` and `decode` turn them into the fields of a packet and back. A field with a default may be
-missing at the end of what a broker sends. What a newer broker appends is ignored.
+`encode` and `decode` turn them into the fields of a packet and back. A broker may omit a
+field with a default at the end of a packet. Fields that a newer broker appends are ignored.
 
 Source: Artemis, org.apache.activemq.artemis.core.protocol.core.impl.PacketImpl and the classes in
 `wireformat`; each class names the broker's.
@@ -100,12 +100,12 @@ class CreateSession(NamedTuple):
 
     Attributes:
         name: unique in the broker.
-        channel: that the client chose for the session, from 10 on.
-        version: of the protocol that both then speak on this connection.
+        channel: the session's channel, chosen by the client, from 10 on.
+        version: the protocol version that both then speak on this connection.
         large_message_bytes_min: the size of the pieces in which large messages come.
         confirmation_bytes: -1 = the session can't be attached to another connection, and the
             broker confirms no packets.
-        pre_acknowledge: what is handed out is acknowledged at once.
+        pre_acknowledge: the broker acknowledges messages when it delivers them.
     """
 
     name: String
@@ -210,7 +210,7 @@ class ConsumerCredits(NamedTuple):
     """Grant a consumer more bytes of packets, headers included.
 
     Attributes:
-        credits: -1 = without end; 0 = stop and forget what is left.
+        credits: -1 = unlimited; 0 = stop and drop the remaining credits.
     """
 
     consumer_id: Long
@@ -423,7 +423,7 @@ class ProducerCreditsFail(NamedTuple):
 
 
 FORMATS = DECLARED
-"""The format of each packet, those that carry messages too."""
+"""The format of each packet, including packets that carry messages."""
 
 _KINDS = {found.code: kind for kind, found in FORMATS.items()}
 
