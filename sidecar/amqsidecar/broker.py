@@ -1,11 +1,11 @@
 """The broker contract: one connection, its intake, and transactions that carry a token.
 
-Opening a link returns a session, which can do what it was opened for. `Features` says what its wire
-can do besides. A session belongs to one thread; only `wake` may be called from another.
+Opening a link returns a session for the purpose that it was opened for. `Features` lists the
+optional abilities of its wire. A session belongs to one thread; only `wake` may be called from
+another.
 
-It never decodes bodies: `Delivery.message` is what the wire carried, and `Resend.message` is the
-same bytes again, of which only what a redelivery must change is rewritten
-(`0003-bytes-instead-of-decoding.md`).
+It never decodes bodies: `Delivery.message` holds the bytes of the wire. `Resend.message` is a copy
+in which only the parts that a redelivery must change differ (`0003-bytes-instead-of-decoding.md`).
 
 Exactly once rests on the **token**: a private queue of the instance holds one message, the number
 of the last committed cycle. Every broker transaction takes token k-1 and sends token k. A process
@@ -35,13 +35,13 @@ class BrokerKind(StrEnum):
 
 
 class BrokerDescription(msgspec.Struct, frozen=True):
-    """What the broker said of itself when the link was opened.
+    """The broker's description of itself when the link was opened.
 
     Attributes:
         kind: the product.
         version: as the broker words it; "" = unknown.
-        encodings: how messages are encoded over this link, such as `amqp/1.0`; only rows of these
-            can be sent over it.
+        encodings: of messages over this link, such as `amqp/1.0`; only rows with one of them can
+            be sent over it.
     """
 
     kind: BrokerKind
@@ -106,11 +106,11 @@ class IntakeQueue(msgspec.Struct, frozen=True):
         expires: messages come here because their time to live ran out (Artemis expiry address).
         origin: where all of its messages died; None = each message shows its own. Needed
             where the wire doesn't show it (Classic over AMQP), ignored elsewhere.
-        selector: JMS selector of what is read; "" = everything.
+        selector: JMS selector of the messages to read; "" = all messages.
         is_final: a final dead-letter queue, whose messages are taken back; a link may refuse to
-            read one that is not marked so, because the sidecar writes to it.
-        redelivery_ids: messages of these ids alone are browsed, or read by `TakesChosen`; () = all.
-        except_count: of those ids, what was redelivered this often is not read (Artemis); 0 = all.
+            read a final queue without this mark, because the sidecar writes to it.
+        redelivery_ids: only messages of these ids are browsed, or read by `TakesChosen`; () = all.
+        except_count: of those, messages redelivered this often are not read (Artemis); 0 = all.
     """
 
     destination: Destination
@@ -123,7 +123,7 @@ class IntakeQueue(msgspec.Struct, frozen=True):
 
 
 class KeepsDelayed(Protocol):
-    """A link to a broker that itself keeps what waits, and delivers it when its time has come."""
+    """A link to a broker that itself keeps waiting messages, and delivers them when due."""
 
     def waiting_problem(self, destination: Destination) -> str | None:
         """Return why a message that waits there may be lost, as a sentence; None = it is kept.
@@ -139,8 +139,8 @@ class CommitsInBackground(Protocol):
     def while_committing(self, begin_next: Callable[[], None]) -> None:
         """Call this in each `commit_cycle`, once the broker was asked to commit.
 
-        It may call everything but `attach` and `commit_cycle`. What it raises ends the connection,
-        or leaves it to `close`. If the commit fails, the caller abandons what was begun.
+        It may call everything but `attach` and `commit_cycle`. An error that it raises ends the
+        connection, or leaves it to `close`. After a failed commit the caller calls `abandon`.
         """
         ...
 
@@ -211,7 +211,7 @@ class Features(msgspec.Struct, frozen=True, kw_only=True):
         settings: asks for the address settings of Artemis.
         delayed: the broker's own places for waiting messages.
         selects_origins: reads a part of a queue by an `IntakeQueue.selector` of origins, to its
-            end or to the end of what the broker has in memory.
+            end or to the end of the messages that the broker has in memory.
     """
 
     preferred_batch: int = 0
@@ -267,24 +267,24 @@ class LookSession(Protocol):
     def browse(self, queue: IntakeQueue, at_most: int) -> Iterator[Delivery]:
         """Return the messages of a dead-letter queue, in order, without taking or changing them.
 
-        The broker hands it over as it is read, so that it takes bounded memory; the link can be
-        used for other questions between two messages. It ends when it is dropped.
+        The broker hands the messages over as they are read, so memory is bounded; the link can be
+        used for other questions between two messages. Dropping the iterator ends the browse.
 
-        Classic shows what another reader has in hand, Artemis doesn't. What was looked at can't be
-        accepted: its handle is None, or identifies it within its queue. A message is b"" where the
-        broker shows only its past, but never where `IntakeQueue.redelivery_ids` names it. A queue
-        that does not exist is empty, and is not made.
+        Classic also shows messages that another reader has in hand, Artemis doesn't. A browsed
+        message can't be accepted: its handle is None, or identifies it within its queue. It is b""
+        where the broker shows only its past, but never where `IntakeQueue.redelivery_ids` names it.
+        A missing queue is empty, and is not created.
 
         Quirk (Classic): where a policyEntry acts on the queue, a browse over STOMP and AMQP ends at
         its maxBrowsePageSize, 400 unless configured.
 
         Args:
-            queue: to look into; a wildcard stands for all queues that it matches now.
+            queue: to browse; a wildcard stands for all queues that it matches now.
             at_most: messages of each queue, from its head.
 
         Raises:
-            BrokerRefused: this wire or this user can't look; the sentence names the permission,
-                or what can.
+            BrokerRefused: this wire or this user can't browse; the sentence names the permission,
+                or a wire that can.
             LinkLost: the connection is gone.
         """
         ...
@@ -301,7 +301,7 @@ class LookSession(Protocol):
     def queue_counters(self, destinations: Sequence[Destination]) -> Mapping[Destination, Counters]:
         """Return the counters of these destinations.
 
-        Left out is what has no counters: a topic, which is many queues, or a missing queue.
+        Without destinations that have no counters: a topic, which is many queues, a missing queue.
 
         Raises:
             BrokerRefused: this user may not ask; the sentence names the permission.
@@ -323,13 +323,13 @@ class LookSession(Protocol):
     def send_terms(self, destination: Destination, *, makes: bool = False) -> SendTerms:
         """Return the terms of a send to a destination.
 
-        Cheap: results are cached for some seconds and refreshed on change; only what has filters,
-        or held up a link before (`LinkLost.held_up_by`), is asked about each time.
+        Cheap: results are cached for some seconds and refreshed on change. The broker is asked each
+        time only if the destination has filters or held up a link before (`LinkLost.held_up_by`).
 
         Args:
             destination: of the send.
-            makes: make its queue if there is none, as a final dead-letter queue has to be: durable
-                and never removed by the broker. `problem` says why it can't be made.
+            makes: create a missing queue as a final dead-letter queue: durable and never removed by
+                the broker. `problem` says why it can't be created.
         """
         ...
 
@@ -358,9 +358,9 @@ class IntakeSession(LookSession, Protocol):
     def attach(self, queues: Sequence[IntakeQueue], prefetch: int) -> None:
         """Read from these queues from now on, and only from these; may be called again.
 
-        It is called at each look for queues, with the same ones too: what was refused through a
-        wildcard, or is not read any more since its queue was deleted, is tried again then. A queue
-        that is missing is made where the broker makes queues for consumers.
+        Called after each discovery, even if the queues are unchanged: it retries queues that were
+        refused through a wildcard, or are unread since their deletion. A missing queue is created
+        where the broker creates queues for consumers.
 
         Args:
             queues: the dead-letter queues; wildcards allowed on Classic.
@@ -368,8 +368,8 @@ class IntakeSession(LookSession, Protocol):
                 counts bytes instead, and `receive` then returns no more than these.
 
         Raises:
-            QueueRefused: one can't be read; the error and its message name it. The others may or
-                may not be read now; attach again without it.
+            QueueRefused: a queue can't be read; the error and its message name it. The others may
+                or may not be read now; attach again without it.
         """
         ...
 
@@ -433,10 +433,10 @@ class BegunSends(Protocol):
     """The sends of the next transaction."""
 
     def begin(self, sends: Sequence[Resend]) -> None:
-        """Start them, so that the broker works on them meanwhile.
+        """Start the sends, so that the broker works on them meanwhile.
 
-        Nothing of it is visible to anyone before `commit_cycle`, which has to be given this very
-        sequence and raises what was refused; if the process dies before, nothing happened.
+        Nothing is visible to anyone before `commit_cycle`, which must get this very sequence and
+        raises the refusals. If the process dies before that, nothing happened.
 
         Raises:
             LinkLost: the connection is gone.
@@ -444,16 +444,16 @@ class BegunSends(Protocol):
         ...
 
     def abandon(self) -> None:
-        """Undo `begin`; no matter whether anything was begun.
+        """Undo `begin`; does nothing if nothing was begun.
 
         Raises:
-            LinkLost: the connection is gone, and with it what was begun.
+            LinkLost: the connection is gone, and the begun sends with it.
         """
         ...
 
 
 class TakeSession(IntakeSession, Protocol):
-    """An open connection of an instance: what it takes and sends goes with the instance's token."""
+    """An open connection of an instance: takes and sends commit with the instance's token."""
 
     @property
     def token(self) -> InstanceToken:
@@ -473,8 +473,8 @@ class TakeSession(IntakeSession, Protocol):
         If the process dies inside, either all of it happened and the token is `token`, or none.
 
         Args:
-            accepts: deliveries of this link, each at most once; all in the order received, and of
-                one encoding with what is sent.
+            accepts: deliveries of this link, each at most once, in the order received; of the same
+                encoding as `sends`.
             sends: messages to send, unless `ahead` has begun with this very sequence; an
                 error's index refers to it.
             token: the new cycle number.
@@ -488,23 +488,23 @@ class TakeSession(IntakeSession, Protocol):
 
 
 class MoveSession(IntakeSession, KeepsDelayed, Protocol):
-    """An open connection without a token: the broker keeps what waits.
+    """An open connection without a token: the broker keeps the waiting messages.
 
-    Exactly once rests on the broker's transaction alone: a process that can accept it may move
-    it, and a predecessor that is given up has nothing left to accept. So several sidecars may read
+    Exactly once rests on the broker's transaction alone: a process that can accept a message may
+    move it, and an abandoned predecessor has nothing left to accept. So several sidecars may read
     the same queues.
     """
 
     def move(self, accepts: Sequence[Delivery], sends: Sequence[Resend]) -> None:
         """Accept and send in one broker transaction; durable when it returns.
 
-        If the process dies inside, either all of it happened or none. Where the link is lost the
-        dead letters tell: what comes again was not moved.
+        If the process dies inside, either all of it happened or none. After a lost link, a dead
+        letter that arrives again was not moved.
 
         Args:
-            accepts: deliveries of this link, each at most once; all in the order received, and of
-                one encoding with what is sent.
-            sends: what to send; an error's index refers to it.
+            accepts: deliveries of this link, each at most once, in the order received; of the same
+                encoding as `sends`.
+            sends: messages to send; an error's index refers to it.
 
         Raises:
             SendsRefused: nothing happened; the deliveries are still in hand.
@@ -550,6 +550,6 @@ class Link(Protocol):
 
         Raises:
             LinkLost: the broker can't be reached.
-            BrokerRefused: as above, or this broker can't keep what waits over this wire.
+            BrokerRefused: as above, or this broker can't keep waiting messages over this wire.
         """
         ...

@@ -10,19 +10,19 @@ SidecarError                      never raised itself
 │   │   ├── QueueRefused          ... of one dead-letter queue
 │   │   ├── DiscoveryRefused      ... of the question which dead-letter queues there are
 │   │   └── ManagementRefused     ... to manage the broker
-│   ├── RemoteProtocolError       the broker sent what its protocol does not allow
+│   ├── RemoteProtocolError       the broker violated its protocol
 │   ├── NotHereYet                a message did not come out of its final queue in time
 │   └── UndecodableMessage        one message can't be taken apart; it is parked whole
 ├── StoreError
 │   ├── StoreUnavailable          transient: the store can't be reached or written
 │   │   └── StoreFull             ... because its medium has no space left; nothing was changed
 │   └── SchemaMismatch            the store was written by a version that this one doesn't know
-├── NothingFound                  what was asked for is not there; exit code 1
+├── NothingFound                  the requested thing does not exist; exit code 1
 ├── JournalError                  the journal's files can't be read or written, or are damaged
 │   ├── ReaderNotStarted          transient: Spark's Python worker did not start in time
 │   └── SegmentTaken              the journal has other events under the number of a segment
 ├── DemoFailed                    the demo lost or doubled a message, or could not be played
-└── EditRefused                   what a person wants to change of a message can't be changed so
+└── EditRefused                   a message can't be edited as a person asked
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,7 +39,7 @@ class Problem:
 
     Attributes:
         where: `file:line`, a key path such as `store.url`, or the name of an option.
-        what: what was found, what was expected, and the fix, as one sentence.
+        what: the value found, the value expected, and the fix, as one sentence.
     """
 
     where: str
@@ -92,7 +92,7 @@ class CommitRefused(BrokerError):
 
 
 class BrokerRefused(BrokerError):
-    """The broker permanently refuses what we asked: credentials, permission, capability."""
+    """The broker permanently refuses a request: credentials, permission, capability."""
 
 
 class QueueRefused(BrokerRefused):
@@ -124,7 +124,7 @@ class ManagementRefused(BrokerRefused):
 
 
 class RemoteProtocolError(BrokerError):
-    """The broker sent what its protocol does not allow."""
+    """The broker violated its protocol."""
 
 
 class NotHereYet(BrokerError):
@@ -156,7 +156,7 @@ class SchemaMismatch(StoreError):
 
 
 class NothingFound(SidecarError):
-    """A request names something that does not exist; the message names similar ones."""
+    """A request names something that does not exist; the message suggests similar names."""
 
 
 class JournalError(SidecarError):
@@ -172,8 +172,8 @@ class SegmentTaken(JournalError):
 
 
 class EditRefused(SidecarError):
-    """A message can't be changed as a person asked; says what, where, and what is expected."""
+    """A message can't be edited as a person asked; names the fault, its place and the fix."""
 
 
 class DemoFailed(SidecarError):
-    """The demo lost or doubled a message, or could not be played; what it printed says why."""
+    """The demo lost or doubled a message, or could not be played; its output says why."""

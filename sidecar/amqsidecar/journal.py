@@ -5,11 +5,11 @@ stream is the history of one store, numbered by segments from 1 without a gap; a
 segment as it was written, or several after compaction. `(stream, segment, position)` names an event
 for ever: compaction changes which file it is in and nothing else.
 
-What a segment holds is fixed in the store before its file is written (`Outbox`), so every write of
-it has the same rows: each event is in exactly one segment after any crash.
+The store fixes a segment's rows before its file is written (`Outbox`), so every write of it has the
+same rows: each event is in exactly one segment after any crash.
 
-Compaction writes a file of ten, a hundred or more segments and then removes those that it was made
-of. A process that dies in between leaves both; `current_files` says which ones count.
+Compaction writes a file of ten, a hundred or more segments and then removes the files of its
+sources. A process that dies in between leaves both; `current_files` says which files count.
 """
 
 import re
@@ -117,7 +117,7 @@ class SegmentFile(NamedTuple):
 
 
 MESSAGES: Final = "messages-"
-"""Begins the names of files of exported messages, which lie beside those of segments."""
+"""Begins the names of files of exported messages, which are in the same folder as segments."""
 
 _FILE_NAME: Final = re.compile(r"segment-([1-9][0-9]{0,17})-([1-9][0-9]{0,17})\.parquet")
 _STREAM_FOLDER: Final = re.compile(r"stream=([A-Za-z0-9_-]+)")
@@ -216,15 +216,15 @@ class OutboxLag(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outbox(Protocol):
-    """The side of a store that the journal is written from; the store keeps what isn't written yet.
+    """The side of a store that the journal is written from; it keeps events until written.
 
-    Several processes may drain one store: what they write of a segment is the same.
+    Several processes may drain one store: each writes a segment with the same content.
 
-    A store of the past (a restored backup) begins a new stream when its uid is renewed, after the
-    segment that it had planned, or when a segment turns out to be another one (`plan_anew`). So
-    numbers never come again for other events; and what a lost later state had written stays in the
-    old stream: that happened, too. Only the events that were in the backup without a segment may be
-    in both streams.
+    A restored backup begins a new stream when its uid is renewed, after the segment that it had
+    planned, or when a segment turns out to have other content (`plan_anew`). So numbers are never
+    reused for other events. The events that a lost later state had written stay in the old stream:
+    they happened, too. Only events that were in the backup without a segment may be in both
+    streams.
     """
 
     def keep_for_journal(self, is_on: bool) -> None:

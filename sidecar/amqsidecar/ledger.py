@@ -1,9 +1,9 @@
-"""The ledger contract: what a store knows for operators besides the schedule.
+"""The ledger contract: a store's data for operators besides the schedule.
 
-Counts of failures, operations with their progress and what became of their messages, originals of
-edited messages, what was seen of destinations, and what people note. Every store that keeps a
-schedule of its own is a ledger too (SQLite, PostgreSQL); where the broker keeps what waits there is
-none.
+Counts of failures, operations with their progress and the outcomes of their messages, originals of
+edited messages, observations of destinations, and people's notes. Every store that keeps a schedule
+of its own is a ledger too (SQLite, PostgreSQL); where the broker keeps waiting messages, there is
+no ledger.
 """
 
 from collections.abc import Callable, Sequence
@@ -100,7 +100,7 @@ class Tail(NamedTuple):
     """Events in the order in which they became visible, and where they end.
 
     Attributes:
-        position: opaque; give it to `events_after` for what came later.
+        position: opaque; give it to `events_after` for later events.
     """
 
     events: Sequence[AnyEvent]
@@ -139,17 +139,17 @@ class Ledger(Protocol):
     def events_after(self, position: str, max_events: int) -> Tail:
         """Return events that became visible after a position; whole blocks, one at least.
 
-        No event is left out and none comes twice, also where several processes write and commit out
-        of order. What was forgotten meanwhile is left out.
+        No event is left out or repeated, even if several processes write and commit out of order;
+        only events removed meanwhile are missing.
         """
         ...
 
     # Operations.
 
     def event_mark(self) -> int:
-        """Return a number; events of what people do from now on lie above it (`Operation.since`).
+        """Return a number; later events of people's actions are above it (`Operation.since`).
 
-        What a person's transaction does that is just being committed may lie above or below.
+        Events of a transaction that is just being committed may be above or below.
         """
         ...
 
@@ -173,17 +173,16 @@ class Ledger(Protocol):
         """Apply an action to the next rows of a running operation; durable with its progress.
 
         One transaction: rows, events, `after_id`, `matched`, `changed`, and members; so a process
-        that dies leaves the step done or not done. In-flight rows are left as they are, and so are
-        those of `overtaken_rows`. Looks at a bounded number of rows: a step that matched none need
-        not be the last.
+        that dies leaves the step done or not done. In-flight rows and `overtaken_rows` stay
+        unchanged. Examines a bounded number of rows: a step without a match need not be the last.
 
-        What an action removes with `Change.undone_by` is kept for `put_back`: the latest
-        `UNDO_BYTES` of all, and nothing while `Store.room` has none.
+        Messages that an action removes with `Change.undone_by` are kept for `put_back`: the latest
+        `UNDO_BYTES` in all, and nothing while `Store.room` has no room.
 
         Args:
             number: of the operation; if it isn't running (any more), nothing is done.
-            change: returns the new state of a row; None = it is left as it is.
-            select: which of the rows that the filter hits are meant; None = all of them.
+            change: returns the new state of a row; None = it stays unchanged.
+            select: narrows the rows that the filter matches; None = all of them.
             limit: maximum rows changed.
             progress: called in the transaction with the operation after the step, its cursor and
                 counts set; its result is stored. `after_id == until_id`: it was the last.
@@ -200,14 +199,14 @@ class Ledger(Protocol):
     ) -> Operation:
         """Put back discarded messages of an operation, unchanged; durable with its progress.
 
-        What was taken out of its final queue to be discarded goes back there (`Recall.RETURN`).
+        A message taken out of its final queue to be discarded goes back there (`Recall.RETURN`).
 
         Args:
-            number: of the operation; if nothing of it is being undone, nothing is done.
+            number: of the operation; if it is not being undone, nothing is done.
             event_of: the event of each row that came back.
             limit: maximum rows put back.
             progress: called in the transaction with the operation after the step, `restored` set;
-                what it returns is kept.
+                its result is stored.
         """
         ...
 
@@ -257,8 +256,7 @@ class Ledger(Protocol):
         """Replace the bytes of a row, with an event; the old ones become an `Original`.
 
         Returns:
-            False = the row is gone, in flight, or its message is not the expected one: nothing was
-            done.
+            False = the row is gone, in flight, or has another message: nothing was done.
         """
         ...
 
@@ -273,9 +271,9 @@ class Ledger(Protocol):
         ...
 
     def record_outcomes(self, proved: Sequence[OutcomeProved]) -> None:
-        """Record proved outcomes, each once whatever other instances record.
+        """Record proved outcomes, each once even if other instances record it too.
 
-        Left out are those whose message has an event after the re-send. Durable together.
+        Skips an outcome whose message has an event after the re-send. Durable together.
         """
         ...
 
@@ -358,12 +356,12 @@ class Ledger(Protocol):
     ) -> int:
         """Remove older records, and merge older counts; returns how many.
 
-        Counts before `hours_before_ms` are merged to hours, later ones before `steps_before_ms` to
-        five minutes; those that lie far before it wait for their hour.
+        Counts before `hours_before_ms` are merged to hours, later counts before `steps_before_ms`
+        to five minutes; counts far before it wait for their hour.
 
-        Groups whose last death, ended operations whose end, originals whose edit and observations
-        that lie before are removed, at most `limit` of each; and such notes whose group is gone,
-        markers, and service marks, but for the latest of each instance that the store knows. An
-        operation stays while a row is to be discarded for it.
+        Removes at most `limit` older records of each kind: groups by their last death, ended
+        operations by their end, originals by their edit, observations; and notes whose group is
+        gone, markers, and service marks except the latest of each instance that the store knows.
+        An operation stays while a row is to be discarded for it.
         """
         ...

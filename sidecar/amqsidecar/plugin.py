@@ -62,11 +62,11 @@ class Decider(Protocol):
     """A compiled set of rules; pure, total and deterministic for a given chance."""
 
     def decide(self, dead_letter: DeadLetter, chance: Chance | None) -> Decision | None:
-        """Return the decision on a dead letter; None = none, the next in the chain decides.
+        """Return the decision on a dead letter; None = the next decider in the chain decides.
 
         Args:
-            dead_letter: what the rules may look at.
-            chance: where collision avoidance draws from; None switches it off.
+            dead_letter: the facts that the rules may read.
+            chance: the random source of collision avoidance; None switches it off.
         """
         ...
 
@@ -74,11 +74,11 @@ class Decider(Protocol):
 class Plugin(Protocol):
     """A kind of rules that can be put into the chain.
 
-    Its options may have a method `to_mapping()`, which returns what a YAML policy writes of them;
-    rules are printed, compared and put into Helm values by it. A decider that reads
-    `DeadLetter.facts` names in its attribute `asks` what it reads: `age`, `cause`, `jms_type`,
-    `property:NAME` and `header:NAME`, a frozenset. One whose `Redeliver` may have `until` names the
-    rules that say so in its attribute `awaits`, a tuple of texts.
+    Its options may have a method `to_mapping()`, which returns them as a YAML policy writes them;
+    it serves to print and compare rules and to put them into Helm values. A decider that reads
+    `DeadLetter.facts` lists the facts in its attribute `asks`, a frozenset: `age`, `cause`,
+    `jms_type`, `property:NAME` and `header:NAME`. A decider whose `Redeliver` may have `until`
+    lists the rules that set it in its attribute `awaits`, a tuple of texts.
     """
 
     name: str
@@ -137,9 +137,9 @@ class Wait(msgspec.Struct, frozen=True, gc=False):
 
 
 class Gate(Protocol):
-    """Holds due redeliveries back; its state is only what its methods receive, and is not stored.
+    """Holds due redeliveries back; its state comes only from its methods' calls, and isn't stored.
 
-    One thread asks it. It keeps a bounded memory, whatever the number of destinations.
+    One thread asks it. Its memory is bounded for any number of destinations.
     """
 
     def describe(self, destination: Destination) -> str | None:

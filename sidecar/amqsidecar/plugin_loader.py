@@ -29,7 +29,7 @@ def load_plugins(found: Iterable[EntryPoint] | None = None) -> Mapping[str, Plug
 
     Raises:
         ConfigError: a plugin can't be loaded, is not a plugin, has a name that is taken, or a
-            built-in one is missing; with every problem found.
+            built-in plugin is missing; with every problem found.
     """
     return _load(_installed(GROUP) if found is None else found, BUILT_IN, "plugin")
 

@@ -10,10 +10,10 @@ _OF_OTHERS: Final = 0o077
 
 
 def open_private(path: Path, flags: int) -> int:
-    """Return a descriptor of a file that only its owner can read, whatever the umask.
+    """Return a descriptor of a file that only its owner can read, for any umask.
 
     Args:
-        path: the file; the permissions of an existing one are corrected.
+        path: the file; the permissions of an existing file are corrected.
         flags: of `os.open`.
 
     Raises:
@@ -33,9 +33,9 @@ def private_opener(path: str, flags: int) -> int:
 
 
 def mend(path: Path) -> None:
-    """Take from others what they may do to a file or folder; nothing where it is not there.
+    """Remove others' permissions on a file or folder; does nothing if it is missing.
 
-    What belongs to another user stays as it is.
+    A file of another user stays unchanged.
     """
     # Invariant: by name. A descriptor of a SQLite file that is closed drops the process's locks.
     with suppress(OSError):

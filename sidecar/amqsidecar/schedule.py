@@ -1,4 +1,4 @@
-"""The contract of a schedule: everything that waits, what became of it, and what people do to it.
+"""The contract of a schedule: waiting messages, their outcomes, and people's actions on them.
 
 A schedule has three parts: `Store` for cycles, `Ledger` for people, `Outbox` for the journal. A
 function that needs one part names that part. Opening returns the schedule (`OpenSchedule`), so no
@@ -18,7 +18,7 @@ from amqsidecar.store import ReportProgress, Rows, Store
 
 
 class ScheduleView(Rows, Protocol):
-    """What people read of a schedule in a store, and of one that the broker keeps."""
+    """The part of a schedule that people read, whether a store or the broker keeps it."""
 
     @property
     def keeps_exhausted_rows(self) -> bool:
@@ -53,7 +53,7 @@ class ScheduleView(Rows, Protocol):
     def messages_called(self, name: str, limit: int) -> list[str]:
         """Return redelivery ids of messages by the id that consumers saw, or a row's number.
 
-        Waiting ones come first.
+        Waiting messages come first.
 
         Reads all rows and the whole history: for commands, not for screens.
         """
@@ -84,13 +84,13 @@ Raises StoreUnavailable if it can't be opened, SchemaMismatch if an unknown vers
 
 
 class BrokerSchedule(ScheduleView, Protocol):
-    """A schedule that the broker keeps: what can be read of it, and done to it.
+    """A schedule that the broker keeps: reads and actions.
 
-    Done in small steps; interrupted, calling it again does the rest.
+    An action runs in small steps; if it is interrupted, another call does the rest.
     """
 
     def retry(self, row_filter: RowFilter, progress: ReportProgress) -> None:
-        """Make the broker deliver messages now; parked ones are left."""
+        """Make the broker deliver messages now, except parked messages."""
         ...
 
     def cancel(self, row_filter: RowFilter, suffix: str, progress: ReportProgress) -> None:

@@ -1,4 +1,4 @@
-"""The store contract: what cycles need of a schedule.
+"""The store contract: the part of a schedule that cycles need.
 
 A row that was taken in cycle k counts only once cycle k is finished; a row that was sent in cycle k
 is removed when it is finished. So an undone cycle leaves no trace. All writes of one `transaction`
@@ -32,9 +32,9 @@ LEASE_S: Final = 30
 """Time without a heartbeat after which an instance of a shared store is free for others."""
 
 ReportProgress = Callable[[int, int], None]
-"""Called after each durable step of an action with the rows it examined, and those it changed.
+"""Called after each durable step of an action with the numbers of rows examined and changed.
 
-What it raises ends the action between two steps; what was done stays done.
+An error that it raises ends the action between two steps; finished steps stay done.
 """
 
 
@@ -71,12 +71,12 @@ class RowDelays(Protocol):
     """Where rows wait that can't be sent now."""
 
     def group_places(self, ids: Sequence[int], /) -> Mapping[int, GroupPlace]:
-        """Return where rows stand in their groups; those without a group are left out.
+        """Return the places of rows in their groups, without rows that have no group.
 
         Empty in a schedule that sidecars share: it does not keep the groups.
 
-        Rows of an unfinished cycle stand there, too; what goes to a final dead-letter queue
-        doesn't. A message that dies again keeps its place.
+        Rows of an unfinished cycle have a place, too; rows that go to a final dead-letter queue
+        don't. A message that dies again keeps its place.
 
         Args:
             ids: rows out of `claim_due`.
@@ -109,14 +109,14 @@ class StoreTransaction(RowDelays, Protocol):
         ...
 
     def settle_in_doubt(self, cycle: int) -> None:
-        """The outcome is unknown: what the cycle took waits, what it sent waits again."""
+        """The outcome is unknown: taken messages wait, sent messages wait again."""
         ...
 
     def claim_due(self, now_ms: int, limit: int) -> list[DueRow]:
         """Return waiting rows that are due, by due time, then number; at most `limit`.
 
-        Reads only; what is to be sent is said with `record_cycle`, what is not with `postpone` or
-        `park` in the same transaction.
+        Reads only; in the same transaction, `record_cycle` records the rows to send, and `postpone`
+        or `park` the others.
         """
         ...
 
@@ -134,7 +134,7 @@ class StoreTransaction(RowDelays, Protocol):
         Args:
             cycle: the last finished cycle plus one.
             taken: new rows.
-            sent: rows out of `claim_due`, and what is sent without ever being a row.
+            sent: rows out of `claim_due`, and messages that are sent without ever being a row.
             events: of this cycle; discarded if it is undone.
             holds: how many dead letters of a source it takes out of the backlog.
             replaced: EXHAUSTED rows that are removed when it is finished, by the number of the new
@@ -161,7 +161,7 @@ class StoreTransaction(RowDelays, Protocol):
     def renew_uid(self) -> str:
         """Take and return another uid: store and broker are from different points in time.
 
-        `known_lives` knows none any more: what the history has may be in the broker once more.
+        `known_lives` forgets all lives: the broker may have messages of the history again.
         """
         ...
 
@@ -172,8 +172,8 @@ class StoreTransaction(RowDelays, Protocol):
     def holds(self) -> dict[str, int]:
         """Return for each source ever seen how many more of its dead letters are backlog.
 
-        What unfinished cycles take counts as taken, and no other instance takes of a backlog until
-        the transaction ends.
+        Messages of unfinished cycles count as taken, and no other instance takes from a backlog
+        until the transaction ends.
         """
         ...
 
@@ -253,9 +253,9 @@ class Store(Rows, Protocol):
         ...
 
     def reopen(self) -> StoreState:
-        """Close and open again, as the same instance where it is still free.
+        """Close and open again, as the same instance if it is still free.
 
-        The way on after an error of the store: what was committed then shows.
+        For use after an error of the store: the new state shows what was committed.
 
         Raises:
             StoreUnavailable: it can't be opened. Only `reopen` and `close` may be called then.
@@ -290,10 +290,10 @@ class Store(Rows, Protocol):
         ...
 
     def adding_lying(self) -> AbstractContextManager[AddLying]:
-        """Begin a transaction that adds rows of messages that lie in queues of the broker.
+        """Begin a transaction that adds rows for messages that stay in the broker's queues.
 
-        One process at a time is in it, and `lying` shows what the others have added. It needs no
-        instance. If the process dies inside the block, nothing of it happened.
+        One process at a time is in it, and `lying` shows the rows that others have added. It needs
+        no instance. If the process dies inside the block, nothing of it happened.
 
         Raises:
             StoreUnavailable: as `transaction`.
@@ -301,11 +301,11 @@ class Store(Rows, Protocol):
         ...
 
     def known_lives(self, lives: Collection[str]) -> Mapping[str, bool]:
-        """Return those of these lives (`Received.life`) that the history has.
+        """Return the lives (`Received.life`) of these that the history has.
 
-        Those of an unfinished cycle are among them; False = only an unfinished cycle of another
-        instance has it, which may still be undone. Inside a transaction no other one gets an answer
-        about the same deliveries until it ends.
+        Includes lives of unfinished cycles. False = only an unfinished cycle of another instance
+        has it, which may still be undone. Until this transaction ends, no other transaction gets an
+        answer about the same deliveries.
         """
         ...
 
@@ -314,7 +314,7 @@ class Store(Rows, Protocol):
         ...
 
     def recalled_by_due(self, recall: Recall, limit: int) -> list[RowView]:
-        """Return the same by due time, then number."""
+        """Return the rows of `recalled` by due time, then number."""
         ...
 
     def count_recalled(self, recall: Recall) -> Mapping[str, int]:
@@ -341,7 +341,7 @@ class Store(Rows, Protocol):
     def forget_history(self, before_ms: int, limit: int) -> int:
         """Remove at most `limit` of the oldest events before a time; returns how many.
 
-        What is kept for the journal stays (`journal.Outbox.keep_for_journal`).
+        Events kept for the journal stay (`journal.Outbox.keep_for_journal`).
         """
         ...
 
@@ -373,7 +373,7 @@ class Store(Rows, Protocol):
         """Return notes that other instances handed over since a position.
 
         Args:
-            position: of the last call; None = all that are kept, also those of this instance.
+            position: of the last call; None = all kept notes, this instance's too.
         """
         ...
 

@@ -35,7 +35,7 @@ class TellsRoles(Protocol):
 
 
 class TellsResendEffects(Protocol):
-    """Trials that know what else the broker does with redeliveries (Artemis)."""
+    """Trials that know the broker's further effects on redeliveries (Artemis)."""
 
     def resend_effects(
         self, settings_of: Mapping[str, Mapping[str, Any]], /
@@ -49,7 +49,7 @@ class TellsResendEffects(Protocol):
 
 
 class ListsMessages(Protocol):
-    """Trials that see what their link can't browse (Artemis over STOMP)."""
+    """Trials that list messages that their link can't browse (Artemis over STOMP)."""
 
     def list_messages(self, queue: IntakeQueue, at_most: int, /) -> Sequence[Delivery]:
         """Return messages as the broker describes them, without their bodies.
@@ -61,7 +61,7 @@ class ListsMessages(Protocol):
 
 
 class TellsExpiration(Protocol):
-    """Trials that see what the broker did to a token (Classic over OpenWire and STOMP)."""
+    """Trials that read the expiry of our token at the broker (Classic over OpenWire and STOMP)."""
 
     def token_expiration_ms(self) -> int | None:
         """Return when our token will expire; 0 = never, None = no token."""
@@ -110,9 +110,9 @@ class TrialFeatures(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         roles: roles of an address, and the kind of a queue.
-        effects: what else the broker does with redeliveries.
-        messages: what the link can't browse.
-        expiration: what the broker did to a token.
+        effects: further effects of the broker on redeliveries.
+        messages: lists messages that the link can't browse.
+        expiration: the expiry that the broker gave our token.
         disk: how full the broker's disk is.
         acceptors: how clients reach the broker.
     """

@@ -41,7 +41,7 @@ def _inner(address: IPv4Address | IPv6Address) -> IPv4Address | None:
 def permits(
     networks: Sequence[IPv4Network | IPv6Network],
 ) -> Callable[[IPv4Address | IPv6Address], bool]:
-    """Return a test of addresses: only public ones and these networks may be connected to."""
+    """Return a test of addresses: only public addresses and these networks are permitted."""
 
     def is_permitted(address: IPv4Address | IPv6Address) -> bool:
         address = _inner(address) or address
