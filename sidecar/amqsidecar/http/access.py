@@ -156,9 +156,9 @@ class Access:
         self._public_origin = f"{parts.scheme}://{parts.netloc}".lower() if public_url else None
 
     def is_from_outside(self, request: HTTPConnection) -> bool:
-        """Whether a request came through the proxy of the public URL, if that is by TLS.
+        """Whether a request came through the proxy of a public URL with TLS.
 
-        The proxy hands on what a client wrote into `Host`, also with a port or a final dot.
+        The proxy passes on the client's `Host`, perhaps with a port or a final dot.
         """
         names_us = _name_of(request.headers.get("host", "")) == self._public_name
         return self.is_tls_only and (names_us or "x-forwarded-for" in request.headers)

@@ -53,7 +53,7 @@ _OTHERWISE: Final[Mapping[str, Callable[[Any], object]]] = {
     "note_author": lambda group: group.note and group.note.author,
     "outcome": lambda member: member.outcome or "not sent yet",
 }
-"""Columns that are no attributes; those that end in `_at` are times in `_at_ms`."""
+"""Columns that aren't attributes; columns ending in `_at` come from `_at_ms`."""
 
 
 def csv_of(headers: Iterable[str], rows: Iterable[object]) -> str:

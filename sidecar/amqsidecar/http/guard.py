@@ -110,7 +110,7 @@ class Guard:
 
     Attributes:
         headers: of every answer.
-        answers: counts those that are in memory.
+        answers: counts the answers in memory.
     """
 
     def __init__(self, app: ASGIApp, access: Access, show: Show) -> None:
@@ -195,9 +195,9 @@ class Guard:
 
 
 def _write_refused(request: Request, status: int) -> None:
-    """Audit a change that an authenticated caller asked for and did not get.
+    """Audit a refused change of an authenticated caller.
 
-    Why not the others: what is done is audited where it is done.
+    Why only refusals: a change is audited where it is made.
     """
     is_change = "amqsidecar.caller" in request.scope and request.method not in SAFE_METHODS
     if is_change and status >= 400:

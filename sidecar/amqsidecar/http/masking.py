@@ -173,15 +173,15 @@ class Masking:
             raise HttpRefused(403, "masked parts can't be searched (http.masked)")
 
     def check_edit(self, view: MessageView, change: MessageEdit, *, sees: bool) -> None:
-        """Check that an edit changes nothing that the caller may not see.
+        """Check that an edit changes nothing hidden from the caller.
 
         Args:
-            view: what they see of the message.
-            change: what they want.
-            sees: whether they may see its content.
+            view: the message as the caller sees it.
+            change: the wanted edit.
+            sees: whether the caller may see its content.
 
         Raises:
-            HttpRefused: it does.
+            HttpRefused: it changes hidden content.
         """
         if not sees:
             raise HttpRefused(403, HIDDEN)

@@ -12,12 +12,12 @@ def make_probes(
     problem: Callable[[], str],
     warning: Callable[[], str],
 ) -> list[BaseRoute]:
-    """Return their routes.
+    """Return the routes of the probes and of `/metrics`.
 
     Args:
         render_metrics: returns a response to a scrape for an `Accept` header, and its kind.
-        problem: returns why the command is of no use now; "" = it is ready. May block.
-        warning: returns what may become a problem; "" = nothing.
+        problem: returns why the command isn't ready; "" = it is. May block.
+        warning: returns a possible problem; "" = none.
     """
 
     def metrics(request: Request) -> Response:

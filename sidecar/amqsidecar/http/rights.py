@@ -92,7 +92,7 @@ VIEWING: Final = Rights(act=(), discard=(), edit=())
 
 
 def rights_of(given: Mapping[str, Iterable[Right]]) -> Rights:
-    """Return the rights of a role by pattern; each implies what it needs."""
+    """Return the rights of a role by pattern; each right implies the rights that it needs."""
     found = {right: dict[str, None]() for right in Right}
     for pattern, rights in given.items():
         for right in Right:

@@ -1,8 +1,8 @@
-"""A schedule as a person with limited rights sees it: as if nothing else were in it.
+"""A schedule reduced to the destinations that a person may view.
 
-Every question of pages, API, exports and streams gets this one (`StoreQueries`). It answers out of
-the destinations that the person may view, each read for itself, so that neither an answer nor its
-work depends on other destinations. What it does not offer is refused.
+Every question of pages, API, exports and streams gets this schedule (`StoreQueries`). It reads each
+viewable destination separately, so that neither an answer nor its cost depends on other
+destinations. Methods that it lacks are refused.
 """
 
 import hmac
@@ -77,14 +77,14 @@ _ALL: Final = 2**31
 
 
 def seen_schedule(store: Schedule, rights: Rights, right: Right = Right.VIEW) -> Schedule:
-    """Return a schedule that has only what a right is given on."""
+    """Return a schedule of only the destinations on which a right is given."""
     if not rights.is_limited:
         return store
     return cast("Schedule", _SeenSchedule(store, rights, right))
 
 
 def seen_state(state: StoreState, rights: Rights) -> StoreState:
-    """Return the state of a schedule without what other destinations change of it."""
+    """Return the state of a schedule without the parts that other destinations change."""
     if not rights.is_limited:
         return state
     return StoreState(
@@ -97,7 +97,7 @@ def seen_state(state: StoreState, rights: Rights) -> StoreState:
 
 
 def seen_policies(policies: Policies, rights: Rights) -> Policies:
-    """Return policies that decide on what may be viewed only, and show no rules as a text."""
+    """Return policies that decide only on viewable destinations, and hide the rules' text."""
     acting = policies.acting
     return msgspec.structs.replace(policies, acting=lambda: _SeenRules(acting(), rights))
 
@@ -138,7 +138,7 @@ class _SeenRules(ActiveRules):
 
 
 class _SeenSchedule:
-    """See the module; of the methods of `Schedule`, those that limited rights allow."""
+    """See the module; has the methods of `Schedule` that limited rights allow."""
 
     def __init__(self, store: Schedule, rights: Rights, right: Right) -> None:
         self._store = store
@@ -251,7 +251,7 @@ class _SeenSchedule:
     # Rows.
 
     def _parts(self, wanted: RowFilter) -> list[RowFilter]:
-        """Return filters that together hit what this one hits of the destinations that are seen."""
+        """Return filters that together select this filter's rows of viewable destinations."""
         if wanted.destination is not None:
             return [wanted] if self._sees(wanted.destination) else []
         if self._rights.patterns(self._right) is None:
@@ -312,7 +312,7 @@ class _SeenSchedule:
         return next(iter(self.list_rows(RowFilter(ids=(row_id,)), 1)), None)
 
     def history(self, redelivery_id: str) -> list[AnyEvent]:
-        """See `Store`; without what happened while the message was of another destination."""
+        """See `Store`; omits events from while the message had another destination."""
         return [event for event, is_seen in self._life(redelivery_id, self._right) if is_seen]
 
     def _life(self, redelivery_id: str, right: Right) -> Iterator[tuple[AnyEvent, bool]]:
@@ -348,7 +348,7 @@ class _SeenSchedule:
         return self._store.replace_message(row_id, expected, message, event, actor)
 
     def read_value(self, name: str) -> bytes | None:
-        """See `Ledger`; of the outbox of a webhook what is about destinations that are seen."""
+        """See `Ledger`; of a webhook's outbox, only notices about viewable destinations."""
         body = self._store.read_value(name) if name.startswith(PREFIX) else None
         if not body:
             return None
@@ -475,7 +475,7 @@ class _SeenSchedule:
 _ROUNDS: Final = (0, 1, 2, 3)
 _MARK: Final = 36
 _SALT: Final = 16
-"""Bits of a mark of events, and of chance beside it: a mark tells what others did since."""
+"""Bits of an event mark, and of the random salt beside it: marks must not reveal others' work."""
 
 
 def _veiled(key: bytes, number: int, rounds: Sequence[int]) -> int:

@@ -58,12 +58,13 @@ class HttpServer:
         """Set it up.
 
         Args:
-            app: what is served.
-            timeout_s: time limit for a request to arrive, and for an answer to be read on.
-            max_connections: at a time.
-            max_per_address: of them from one address.
-            is_shared: whether many people come from an address: a proxy's.
-            has_lifespan: whether the application is begun and ended by events of its own.
+            app: the served application.
+            timeout_s: time limit for a request to arrive, and for the client to go on reading the
+                answer.
+            max_connections: at a time, in total.
+            max_per_address: at a time, from one address.
+            is_shared: whether many people share an address: a proxy's.
+            has_lifespan: whether the application takes ASGI lifespan events.
         """
         bounds = _Bounds(timeout_s, max_connections, max_per_address, is_shared)
         protocol = partial(_BoundedProtocol, bounds=bounds)

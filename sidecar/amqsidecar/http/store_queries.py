@@ -63,7 +63,7 @@ class QueryContext(NamedTuple):
     """An open store and the state that opening it returned, as the caller sees them.
 
     Attributes:
-        may: returns the schedule of what the caller has a right to.
+        may: returns the schedule limited to a right of the caller.
     """
 
     store: Schedule
@@ -89,13 +89,13 @@ class Tools(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         final_suffix: of final dead-letter queues (`redelivery.final_suffix`).
         second_person_above: see `needs_second`.
-        policies: the rules, and how others are asked.
-        gate: asks the broker what becomes of sends.
-        lying: reads what lies in a final dead-letter queue.
+        policies: the rules, and the means to ask other rules.
+        gate: asks the broker whether it takes sends.
+        lying: reads messages in a final dead-letter queue.
         reports: folder of the jobs' reports.
         audit: file of the audit.
         links: see `LogLinks`.
-        webhooks: subscriptions by name, each with what it is about.
+        webhooks: subscriptions by name, each with its matters.
         sidecar_status: returns the sidecar's own status.
         lateness: as in `ProcessCounts`.
     """
@@ -138,7 +138,7 @@ class StoreQueries:
     async def ask(self, caller: Caller, question: StoreQuery[AnswerT]) -> AnswerT:
         """Run a caller's question in another thread; return its result, or raise its exception.
 
-        Nobody gets a schedule but by this: it has only what the caller may view.
+        This is the only access to a schedule, limited to the destinations the caller may view.
 
         Example:
             await queries.ask(caller, lambda at: at.store.tallies())

@@ -1,6 +1,6 @@
-"""The ledger as far as all stores keep it alike: in the same columns of the same tables.
+"""The ledger's common part: the same columns of the same tables in all stores.
 
-A store overrides how texts are stored, and what its data model or its locks make different.
+A store overrides the storage of texts, and parts that its data model or locks change.
 """
 
 from collections import Counter, defaultdict
@@ -195,7 +195,7 @@ class CommonLedger(CommonPart):
             set_followed(self._database, position)
 
     def _member_key(self, redelivery_id: str) -> str:
-        """Return a redelivery id as members have it."""
+        """Return a redelivery id as members store it."""
         raise NotImplementedError
 
     def _open_members(self, keys: Collection[str]) -> Iterable[tuple[int, Member]]:
@@ -203,7 +203,7 @@ class CommonLedger(CommonPart):
         raise NotImplementedError
 
     def _write_members(self, changed: Sequence[tuple[int, Member]]) -> None:
-        """Write what was seen of members of operations."""
+        """Write observations of members of operations."""
         raise NotImplementedError
 
     def _count_members(self, resent: Mapping[int, int], came_back: Mapping[int, int]) -> None:

@@ -80,9 +80,9 @@ _ACTIONS: Final = {
 
 
 def overtaken_rows(operation: Operation, events: Iterable[AnyEvent]) -> set[int]:
-    """Return numbers of rows that people did something else to, by what happened `since`.
+    """Return the rows that people changed otherwise, by the events after `since`.
 
-    What operations do that ran when this one began does not count.
+    Changes by operations that already ran when this one began don't count.
     """
     return {event.id for event in events if _overtakes(operation, event)}
 

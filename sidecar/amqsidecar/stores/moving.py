@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from amqsidecar.errors import StoreMoved, StoreUnavailable
 
 FENCED: Final = 1_000_000
-"""Schema number of a fenced store: each program refuses it, also those that know no fence."""
+"""Schema number of a fenced store: every program refuses it, even without knowing fences."""
 
 _ROW: Final = (
     *("id", "state", "due_at_ms", "destination", "is_final", "source", "redelivery_id"),

@@ -40,7 +40,7 @@ class TallyDelta(NamedTuple):
     """A change of a count of rows; texts and state are numbers.
 
     Attributes:
-        cause_group: what was packed before causes were grouped has none.
+        cause_group: unset if packed before causes were grouped.
         final_queue: of exhausted rows; 0 = of rows in any other state.
         is_final: of exhausted rows: whether they lie in it.
     """

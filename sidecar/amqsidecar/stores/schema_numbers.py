@@ -15,12 +15,12 @@ def schema_number(noted: int, *, has_discarded: bool, place: str) -> int:
 
     Args:
         noted: the number in the store, perhaps of a development version.
-        has_discarded: whether the store has a table `discarded`. Of the schemas with a number up
-            to 3, only those of the second line have it.
+        has_discarded: whether the store has a table `discarded`. Of the schemas with a number up to
+            3, only the second line's have it.
         place: the store, as errors name it.
 
     Raises:
-        SchemaMismatch: a program of the first line wrote it.
+        SchemaMismatch: a program of the first line wrote the store.
     """
     number = noted + FIRST - 1 if has_discarded and 1 <= noted <= 3 else noted
     if number < FIRST:

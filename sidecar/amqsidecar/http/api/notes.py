@@ -1,4 +1,4 @@
-"""The API's side about what people and pipelines note: notes on groups, markers, events."""
+"""API routes for notes by people and pipelines: notes on groups, markers, outside events."""
 
 from typing import Annotated
 
@@ -33,14 +33,14 @@ class NewGroupNote(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """A note on a group, with its owner and how long it is snoozed.
 
     Attributes:
-        text: may be empty where one of the others is given.
+        text: may be empty if another field is given.
         owner: the group's new owner; "" = no owner; None = unchanged.
         snooze_s: seconds to hide the group, unless another message dies of it; 0 = show it again;
-            None = as it is.
-        is_muted: hide the group until more die of it than now; false = show it again; None = as it
-            is.
-        merge_into: the cause group of the same destination that it becomes a part of; "" = it
-            stands alone again; None = as it is.
+            None = unchanged.
+        is_muted: hide the group until it dies more often than now; false = show it again; None =
+            unchanged.
+        merge_into: the cause group of the same destination to merge this group into; "" = separate
+            it again; None = unchanged.
     """
 
     destination: str
@@ -53,11 +53,11 @@ class NewGroupNote(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class NewMarker(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A marker of this moment.
+    """A marker of the current time.
 
     Attributes:
         text: what happened, such as `orders 4.2`.
-        destination: a pattern of what it concerns, such as `orders.>`; "" = all destinations.
+        destination: a pattern of the destinations concerned, such as `orders.>`; "" = all.
     """
 
     text: str
@@ -118,5 +118,5 @@ def _set_marker(call: StoreCall, at: QueryContext) -> Marker:
 
 @noting.post("/events/{name}")
 def _report_event(call: StoreCall, at: QueryContext) -> Signal:
-    """Report an event outside: what waits for it is released."""
+    """Report an outside event: messages that wait for it are released."""
     return report_event(at.store, call.part("name"), call.actor, at.now_ms)

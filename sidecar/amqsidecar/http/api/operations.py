@@ -42,15 +42,15 @@ class NewOperation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     Attributes:
         filter: which messages.
-        everything: has to be true where the filter has no condition.
+        everything: must be true if the filter has no condition.
         expected: the count of the preview; if it is far off by now, nothing is done (409).
-        since: as the preview says; what others did to messages after it keeps this off them. None =
-            what they do from now on.
+        since: from the preview; messages that others changed after it are skipped. None = changed
+            from now on.
         reason: why, in your words.
-        target: redirect: where to.
-        until: hold: the event outside that ends it, such as `invoice-4711`; "" = a person does.
+        target: redirect: the new destination.
+        until: hold: the outside event that ends it, such as `invoice-4711`; "" = a person ends it.
         longest_s: hold: the longest wait for that, in seconds.
-        pace: how carefully.
+        pace: its rate and its stop conditions.
     """
 
     action: Action

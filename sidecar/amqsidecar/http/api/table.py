@@ -56,19 +56,19 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class ApiEndpoint(msgspec.Struct, frozen=True):
-    """One thing that the API can do.
+    """One operation of the API.
 
     Attributes:
         path: below `/api/v1`, with names in braces.
         summary: one sentence.
         run: returns a value of `answer`, or a whole response.
-        answer: type of what it returns; None = see `media_type`.
+        answer: type of its return value; None = see `media_type`.
         query: struct of the query parameters; a repeated name gives a list.
-        body: struct of the JSON that is sent.
-        body_may_lack: no body means one with nothing set.
-        media_type: of an answer that is no JSON.
+        body: struct of the request's JSON.
+        body_may_lack: a missing body means a body with nothing set.
+        media_type: of an answer that isn't JSON.
         problems: refusals beyond the common ones, by status.
-        refusal: status of an action that can't be done.
+        refusal: status for an action that can't be done.
     """
 
     path: str
@@ -96,7 +96,7 @@ class StoreCall(Call, frozen=True):
     queries: StoreQueries
 
     async def ask(self, question: StoreQuery[Any]) -> Any:
-        """Return what a question about the schedule finds; see `StoreQueries.ask`."""
+        """Return the result of a question about the schedule; see `StoreQueries.ask`."""
         return await self.queries.ask(self.caller, question)
 
 
@@ -144,7 +144,7 @@ class ApiTable:
 def routes_of(
     endpoints: Sequence[ApiEndpoint], masked: Callable[[Any], Awaitable[Any]]
 ) -> list[Route]:
-    """Return the routes of a table; `masked` makes of an answer what may be seen of it."""
+    """Return the routes of a table; `masked` hides what an answer may not show."""
     return [_route(endpoint, masked) for endpoint in endpoints]
 
 

@@ -145,7 +145,7 @@ class LoginPage:
         return bool(digest) and digest == self._digest(f"{salt} {name}")
 
     def _remember(self, request: Request, response: Response, name: str, network: str) -> None:
-        """Make browser and network known; the cookie shows a name only to those who know it."""
+        """Remember browser and network; the cookie proves a known name but doesn't reveal it."""
         salt = secrets.token_urlsafe(16)
         self._known.write(request, response, (salt, self._digest(f"{salt} {name}")))
         self._known_networks[network] = None

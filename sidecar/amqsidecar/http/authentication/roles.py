@@ -76,9 +76,9 @@ class Roles:
         return "+".join(found) or None
 
     def kept(self, groups: Sequence[str]) -> tuple[str, ...]:
-        """Return the groups that a session keeps: as many as a cookie holds, those of roles first.
+        """Return the groups that a session keeps, as many as a cookie holds: with a role first.
 
-        Why also others: a sidecar that is asked by a fleet has roles of its own.
+        Why also groups without roles: behind a fleet, each sidecar has roles of its own.
         """
         having = {*self._operators, *self._viewers}
         having |= {group for entry in self._named().values() for group in entry.groups}

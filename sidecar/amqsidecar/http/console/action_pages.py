@@ -43,7 +43,7 @@ FEW: Final = 10
 async def show_action(
     visit: Visit, form: Mapping[str, str] | None = None, problem: str = ""
 ) -> Response:
-    """Show what an action would do, and its form."""
+    """Show the preview of an action, and its form."""
     action, query, tools = asked_action(visit.request), visit.query(), visit.tools
 
     def read(at: QueryContext) -> tuple[Preview, list[str]]:
@@ -141,7 +141,7 @@ def _careful(how: str) -> dict[str, str]:
 def _wish(
     action: Action, selection: Selection, form: Mapping[str, str], actor: str, **careful: Any
 ) -> Wish:
-    """Return what a form asks for; `careful` are the fields in which it has numbers."""
+    """Return the action that a form requests; `careful` are its numeric fields."""
     return Wish(
         action=action,
         selection=selection,

@@ -25,8 +25,8 @@ class AuditLine(msgspec.Struct, frozen=True, kw_only=True):
     """One act.
 
     Attributes:
-        at: when, as the line has it.
-        about: what the line has beside the fields above, as JSON.
+        at: its time, as in the line.
+        about: the line's other fields, as JSON.
     """
 
     at: str

@@ -19,10 +19,10 @@ def command_of(
     now_ms: int,
     bounds: Bounds = Bounds(),  # noqa: B008
 ) -> str | None:
-    """Return a command line, without `--config`; None = no command does it.
+    """Return the command line of an action, without `--config`; None = no command does it.
 
     Args:
-        wanted: what it does.
+        wanted: the action.
         now_ms: reference time of ages.
         bounds: which of the selected messages.
     """

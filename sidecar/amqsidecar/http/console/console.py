@@ -216,11 +216,11 @@ class Visit:
         return {name: str(value) for name, value in (await self.request.form()).items()}
 
     async def ask(self, question: StoreQuery[AnswerT]) -> AnswerT:
-        """Return what a question about the schedule finds; see `StoreQueries.ask`."""
+        """Return the result of a question about the schedule; see `StoreQueries.ask`."""
         return await self.queries.ask(self.caller, question)
 
     async def page(self, template: str, problem: object = "", /, **values: Any) -> HTMLResponse:
-        """Return a page; with a problem it refuses what was sent."""
+        """Return a page; with a problem, it refuses the form."""
         return await self.console.page(self.request, template, 422 if problem else 200, **values)
 
     def query(self) -> MessageQuery:

@@ -18,7 +18,7 @@ class ActionWords(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: on buttons.
-        what: its effect, a sentence.
+        what: its effect, as a sentence.
         is_final: nothing redelivers the messages after it.
     """
 

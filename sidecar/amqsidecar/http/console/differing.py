@@ -1,4 +1,4 @@
-"""In what the messages of a group differ, and what they share: properties, keys of the body."""
+"""Differences and common values of a group's messages: properties, keys of the body."""
 
 import json
 from collections import Counter

@@ -112,7 +112,7 @@ async def show_message(
 
 
 async def try_rules_on_message(visit: Visit) -> Response:
-    """Show what other rules would do with a message."""
+    """Show the decisions of other rules on a message."""
     text = (await visit.form()).get("rules", "").replace("\r\n", "\n")
     reference = visit.params.get("id", "")
 

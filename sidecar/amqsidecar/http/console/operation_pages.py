@@ -127,7 +127,7 @@ async def change_operation(visit: Visit) -> Response:
 
 
 def _share_done(operation: Operation) -> float:
-    """Return how much of what was expected is looked at, by its count, else by row numbers."""
+    """Return the share of the expected rows already examined, by count, else by row numbers."""
     if operation.state is OperationState.DONE:
         return 1.0
     if operation.expected:

@@ -32,10 +32,10 @@ def plot_deaths(
 
     Args:
         timeline: the numbers.
-        masked: returns a cause as it may be seen.
-        marks: what happened meanwhile.
-        is_one_cause: all are of one.
-        is_past: it ends with the last death, since nothing died in the time that was asked for.
+        masked: returns a cause without hidden values.
+        marks: events meanwhile.
+        is_one_cause: all deaths have one cause.
+        is_past: it ends with the last death, since nothing died in the requested time.
     """
     total = sum(sum(one.counts) for one in timeline.series)
     largest = max(timeline.series, key=lambda one: sum(one.counts), default=None)

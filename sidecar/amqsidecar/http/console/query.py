@@ -78,7 +78,7 @@ FILTER_NAMES: Final = tuple(one.address for one in CONDITIONS if one.address is 
 
 
 def _pairs_of(selection: Selection) -> list[tuple[str, str]]:
-    """Return a selection as parameters of an address, without what an address can't express."""
+    """Return a selection as parameters of an address, without conditions it can't express."""
     return [
         (condition.address, text)
         for condition, value in given(selection)

@@ -23,13 +23,13 @@ REPORT_POLICY: Final = (
     "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'"
 )
-"""What `Content-Security-Policy` has to say of a report: a page without script, form or origin.
+"""The `Content-Security-Policy` of a report: no script, no form, no origin.
 
 Reports name the one style that they have by its hash in a policy of their own, and both hold.
 """
 
 REPORT_MAX_BYTES: Final = 32 * 1024 * 1024
-"""Larger ones are no reports; those of jobs have a few hundred kilobytes."""
+"""Larger files aren't reports: a job's report has a few hundred kilobytes."""
 
 
 class ReportFile(msgspec.Struct, frozen=True, kw_only=True):

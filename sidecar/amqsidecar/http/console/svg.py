@@ -23,17 +23,17 @@ _CHARACTER_PX = 9
 """Width of a character of a mark's label, on a phone."""
 _LINES_APART_PX = 4
 _EVERY = (1, 2, 3, 4, 6, 10, 12, 24)
-"""Steps between labels, so that those of hours and minutes are round."""
+"""Steps between labels; they keep hours and minutes round."""
 
 
 class PlottedMark(msgspec.Struct, frozen=True, kw_only=True):
     """An event, as a line across a plot.
 
     Attributes:
-        place: in steps from the begin of the axis.
-        at_ms: when.
-        what: a few words.
-        operation: its number; None = it is none.
+        place: in steps from the start of the axis.
+        at_ms: its time.
+        what: a short description.
+        operation: its number; None = not an operation.
     """
 
     place: float
@@ -43,21 +43,21 @@ class PlottedMark(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plotted(msgspec.Struct, frozen=True, kw_only=True):
-    """Some numbers, ready to be plotted.
+    """A plot's data.
 
     Attributes:
         key: names the plot in its page.
         title: what it shows.
         description: text alternative of the picture.
-        axis: what the labels are.
+        axis: the meaning of the labels.
         labels: of the places along the axis.
         names: of the series.
         counts: one list for each series, each as long as `labels`.
-        empty: what to say where there are no data.
-        note: what to know of the time that is shown.
-        zoom: the time that it shows, if another can be chosen.
-        is_compared: the series are lines over each other, not stacked.
-        marks: what happened meanwhile, in the order of time.
+        empty: text to show without data.
+        note: a remark on the period shown.
+        zoom: the period shown, if others can be chosen.
+        is_compared: the series are overlaid lines, not stacked.
+        marks: events meanwhile, in order of time.
         width: of the picture, in its own units.
     """
 
@@ -179,7 +179,7 @@ def _stacked_bars(plotted: Plotted) -> ET.Element:
 
 
 def _lines(plotted: Plotted) -> ET.Element:
-    """Return a line for each series; the second and later ones are dashed."""
+    """Return a line for each series, all but the first dashed."""
     root, top = _frame(plotted, max((max(one, default=0) for one in plotted.counts), default=0))
     step = plotted.inner_width / max(len(plotted.labels), 1)
     for number in reversed(range(len(plotted.names))):

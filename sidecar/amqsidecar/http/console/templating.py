@@ -90,7 +90,7 @@ def some_states(groups: Sequence[Group]) -> list[str]:
 
 
 def make_environment(templates: str | None = None) -> Environment:
-    """Return the environment of all templates, also those of one more package."""
+    """Return the environment of all templates, including one more package's."""
     packages = ["amqsidecar.http.console", *([] if templates is None else [templates])]
     environment = Environment(
         loader=ChoiceLoader([PackageLoader(package) for package in packages]),

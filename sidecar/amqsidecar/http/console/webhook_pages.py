@@ -1,4 +1,4 @@
-"""The page of the subscriptions: what waits, the log, and a notice to test each."""
+"""The page of the subscriptions: waiting notices, the log, and a test notice for each."""
 
 from starlette.responses import RedirectResponse, Response
 
@@ -13,7 +13,7 @@ from amqsidecar.webhooks.sending import title_of
 
 
 async def show_webhooks(visit: Visit) -> Response:
-    """Show what waits for each subscription, and the latest notices."""
+    """Show each subscription's waiting notices, and the latest notices."""
     described = visit.tools.webhooks
 
     def read(at: QueryContext) -> dict[str, WebhookOutbox]:

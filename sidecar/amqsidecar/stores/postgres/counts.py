@@ -16,9 +16,9 @@ ROOM = {"groups_max": GROUPS_MAX, "more": MORE}
 
 
 class CountChanges:
-    """Differences; those of a cycle count when it is finished, all others at once.
+    """Changes of counts; a cycle's apply when it is finished, all others at once.
 
-    Texts are cut to what an index takes when all is summed up: it would cost too much for each.
+    Texts are cut to an index's limit after summing up: cutting each would cost too much.
     """
 
     def __init__(self) -> None:

@@ -51,7 +51,7 @@ class _Connection(psycopg.Connection[tuple[Any, ...]]):
         return super().wait(self._limited(gen), *args, **options)
 
     def _limited(self, gen: PQGen[RV]) -> PQGen[RV]:
-        """Pass on what psycopg waits for and hears; 0 is that nothing happened for a while."""
+        """Pass events between psycopg and its waiting loop; 0 means that it timed out."""
         until_s = time.monotonic() + self.limit_s
         try:
             wanted = next(gen)
@@ -223,10 +223,10 @@ class PostgresDatabase:
 
     @contextmanager
     def mapped(self, what: str | None = None) -> Iterator[None]:
-        """Translate faults of psycopg into those of the contract.
+        """Translate psycopg's errors into store errors.
 
         Args:
-            what: what could not be done; None = be read, or be written in a transaction.
+            what: the failed act; None = be read, or be written in a transaction.
         """
         what = what or ("be written" if self._is_in_transaction else "be read")
         try:
@@ -251,11 +251,11 @@ class PostgresDatabase:
         self._queued.append((QUERIES[name], values))
 
     def rows(self, name: str, /, **values: Any) -> PostgresRows:
-        """Run a named query, after queued ones, and return its rows."""
+        """Run a named query, after queued queries, and return its rows."""
         return self.query_all((name, values))[0]
 
     def query_all(self, *queries: tuple[str, SqlValues]) -> list[PostgresRows]:
-        """Run named queries in one round trip, after queued ones; return the rows of each."""
+        """Run named queries in one round trip, after queued queries; return the rows of each."""
         with self.mapped():
             queued, self._queued = self._queued, []
             cursors = self._run([*queued, *((QUERIES[name], values) for name, values in queries)])
@@ -264,7 +264,7 @@ class PostgresDatabase:
             ]
 
     def change(self, name: str, /, **values: Any) -> int:
-        """Run a named query, after queued ones, and return the number of changed rows."""
+        """Run a named query, after queued queries, and return the number of changed rows."""
         with self.mapped():
             queued, self._queued = self._queued, []
             return self._run([*queued, (QUERIES[name], values)])[-1].rowcount
@@ -452,7 +452,7 @@ def as_store_fault(error: psycopg.Error, place: str, what: str) -> Exception:
     Args:
         error: the fault; its words hold no password.
         place: the store, as in `the store postgresql://host/database`.
-        what: what could not be done, as in `be read`.
+        what: the failed act, as in `be read`.
     """
     words = " ".join(str(error).split())
     hint = _HINTS_BY_STATE.get(error.sqlstate or "")

@@ -12,9 +12,9 @@ class FreeRows(NamedTuple):
     """Rows that an operator's action may change.
 
     Attributes:
-        views: ours alone until the transaction ends.
-        in_flight: numbers of those in an unfinished cycle.
-        skipped: numbers of those that others have locked now, the lowest first.
+        views: locked by us until the transaction ends.
+        in_flight: numbers of rows in an unfinished cycle.
+        skipped: numbers of rows that others have locked, the lowest first.
     """
 
     views: list[RowView]

@@ -29,11 +29,11 @@ class Lease:
         self.name = name or ""
 
     def acquire(self, schema: Schema) -> None:
-        """Become the holder of the wanted instance, or of any that is free, else of a new one.
+        """Become the holder of the wanted instance, or of any free instance, else of a new one.
 
         Raises:
             StoreUnavailable: another process holds the wanted instance; the message names it.
-            SchemaMismatch: newer programs took away what this one needs.
+            SchemaMismatch: newer programs removed parts of the schema that this one needs.
         """
         database = self._database
         values = {

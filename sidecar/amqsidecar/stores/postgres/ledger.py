@@ -1,9 +1,9 @@
 """Reads of the PostgreSQL store for people: counts, pages of rows, and new events.
 
-Several processes write events and commit out of order, and those of a cycle become visible when it
+Several processes write events and commit out of order, and a cycle's events become visible when it
 is finished. So a position is not a number but a snapshot: it records which transactions were
-visible, and the blocks that were hidden then. The events between two snapshots are always the same,
-except for those that were forgotten meanwhile.
+visible, and the blocks that were hidden then. The events between two snapshots never change, except
+that old events are forgotten.
 """
 
 from collections.abc import Generator, Sequence
@@ -44,7 +44,7 @@ class _Moment(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _Position(msgspec.Struct, frozen=True, array_like=True):
-    """All that was visible at a moment, and of what came until another one all up to a block."""
+    """All events visible at `since`, and of the events until `until` those up to a block."""
 
     since: _Moment
     until: _Moment | None = None
@@ -53,7 +53,7 @@ class _Position(msgspec.Struct, frozen=True, array_like=True):
 
 
 class PostgresLooking(CommonLedger, PostgresPages):
-    """The side of a `Ledger` that only looks, of the store that inherits it."""
+    """The read-only side of a `Ledger`, for the store that inherits it."""
 
     _database: PostgresDatabase
 

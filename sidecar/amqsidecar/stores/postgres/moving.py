@@ -246,7 +246,7 @@ class PostgresMove:
         self._database.copy_in(f"COPY {table} ({columns}) FROM STDIN", texts)
 
     def _finish(self, head: MovedHead) -> None:
-        """Write counts, and what the schedule is as a whole."""
+        """Write counts, and the schedule's own state."""
         database = self._database
         for tally, counts in _TALLIES.items():
             database.run(f"INSERT INTO {tally} SELECT 0, {counts}")

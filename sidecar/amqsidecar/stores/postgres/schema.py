@@ -1,11 +1,11 @@
-"""Migrations of the PostgreSQL schema that programs of two versions survive side by side.
+"""Migrations of the PostgreSQL schema; programs of two versions can run side by side.
 
 `NNNN_pre_*.sql` only adds; the first program that knows it runs it at its start, and older programs
-go on working. `NNNN_post_*.sql` takes away what those need; it is run as soon as no older program
-is an instance any more. Each file runs in one transaction with the note that it ran.
+go on working. `NNNN_post_*.sql` removes what only older programs need; it is run as soon as no
+older program is an instance any more. Each file runs in one transaction with the note that it ran.
 
-`NNNN_index_<name>.sql` makes an optional index: at once where the schema is
-new, else beside the work of all sidecars, because it takes its time among millions of rows.
+`NNNN_index_<name>.sql` makes an optional index: at once if the schema is new, else concurrently
+with the sidecars' work, because millions of rows take long.
 """
 
 import re
@@ -78,10 +78,10 @@ class Schema:
                 self._tidy()
 
     def guard(self) -> None:
-        """Lock what this program needs until the transaction ends.
+        """Keep other programs from removing parts of the schema until the transaction ends.
 
         Raises:
-            SchemaMismatch: one did.
+            SchemaMismatch: one did so before.
         """
         self._check(self._database.rows("guard_schema")[0][0])
 

@@ -1,9 +1,9 @@
 """The schedule of several sidecars in one PostgreSQL database.
 
-Each sidecar is one instance, by a lease (`lease.py`); rows belong to no instance, and any free one
+Each sidecar is one instance, by a lease (`lease.py`); rows belong to no instance, and any instance
 sends due rows (`PostgresTransaction.claim_due`). Transactions are READ COMMITTED and short, except
-for those of a cycle; only cycles that take from the same backlog wait for each other. Reads are
-single statements, so each sees one snapshot.
+in a cycle; only cycles that take from the same backlog wait for each other. Reads are single
+statements, so each sees one snapshot.
 """
 
 import time
@@ -112,14 +112,14 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox, Postgre
     Args:
         dsn: a `postgresql:` URL as libpq takes it.
         clock: decides when to renew the lease.
-        instance_name: which instance to be; None = any that is free, else a new one.
+        instance_name: which instance to be; None = any free instance, else a new one.
         read_only: never create and never write.
         lease_s: time without a heartbeat after which an instance is free for others.
         password: returns it at each connect; None = libpq's own ways.
         schema: where the tables are.
         busy_timeout_ms: how long a write waits for another process.
         statement_timeout_s: how long a statement may take.
-        migrations: those that this program knows.
+        migrations: known to this program.
         reserve_bytes: size of the reserve in the database (`reserve.py`); 0 = none.
     """
 
@@ -160,7 +160,7 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox, Postgre
     # Opening and closing.
 
     def open(self) -> StoreState:
-        """Open, create what is missing, and return the state.
+        """Open, create missing parts, and return the state.
 
         Promise: safe to call again; while it is open the instance stays the same. If the process
         dies inside, the next call makes it whole.
@@ -290,10 +290,10 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox, Postgre
     def allocate_ids(self, count: int) -> int:
         """Return the first of `count` consecutive row numbers that were never used before.
 
-        Promise: they are out of use when this returns, also after an undo and after a crash of this
-        process. A crash of the server may forget that a number was given out, but not that it was
-        used: what is written with it comes after the step of the sequence in the same log. Numbers
-        that were not used by then are forgotten with the connection.
+        Promise: no other call returns them, even after an undo or a crash of this process. A crash
+        of the server may forget that a number was given out, but not that it was used: a row with
+        it follows the step of the sequence in the same log. Numbers unused by then are forgotten
+        with the connection.
         """
         if self._next_id + count > self._reserved_end:
             blocks = -(-count // _BLOCK_IDS)

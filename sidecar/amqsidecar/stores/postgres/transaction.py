@@ -1,13 +1,13 @@
 """The writes of a transaction of the PostgreSQL store.
 
 Rules: rows don't know cycles. The unfinished cycle of an instance is one record that names the
-rows it took and sends, its events and its differences; so a cycle is finished, undone or settled by
-a few statements that the server fills in itself.
+rows it took and sends, its events and its changes of counts; so a few statements on the server
+finish, undo or settle a cycle.
 
-No two transactions can wait for each other: each locks its own instance first, and what it counts
-stands under that instance. Rows at rest are locked only to claim or change them, without waiting;
-no transaction holds a lock on a row of another one's cycle. A lock on the holds comes last, or
-first of all in a cycle that took from a backlog.
+No two transactions can wait for each other: each locks its own instance first, and its counts
+belong to that instance. Rows at rest are locked only to claim or change them, without waiting; no
+transaction holds a lock on a row of another one's cycle. A lock on the holds comes last, or first
+of all in a cycle that took from a backlog.
 """
 
 import secrets
@@ -159,7 +159,7 @@ class PostgresTransaction:
         self._unfinished = None
 
     def settle_in_doubt(self, cycle: int) -> None:
-        """The result is unknown: taken messages wait, sent ones wait again.
+        """The result is unknown: taken messages wait, sent messages wait again.
 
         The cycle number counts as used. Events about the sent rows are discarded.
         """
@@ -180,14 +180,14 @@ class PostgresTransaction:
     def claim_due(self, now_ms: int, limit: int) -> list[DueRow]:
         """Return waiting rows that are due, by due time, then number; at most `limit`.
 
-        Fewer when their messages are large (`CLAIM_BYTES`). They are ours alone until the
+        Fewer when their messages are large (`CLAIM_BYTES`). They stay locked until the
         transaction ends, and never rows of an unfinished cycle of any instance:
 
         - A cycle that names a row was recorded by a transaction that had the row locked, and both
           ended at once. So when we get the lock, its former holder has committed.
-        - But the statement that locks goes by what was visible when it began: it may not see that
-          record. Therefore the records are read again by another statement, which sees everything
-          that was committed before it began (READ COMMITTED), so before we had the locks.
+        - But the locking statement uses the snapshot from when it began: it may not see that
+          record. Therefore another statement reads the records again: it sees everything committed
+          before it began (READ COMMITTED), so before we had the locks.
         - A row that turns out to be in flight is dropped, and its lock with it, by going back to a
           savepoint: its owner must be able to finish its cycle while we go on with ours.
         """
@@ -503,7 +503,7 @@ class PostgresTransaction:
 
 
 def within(most: int, sizes: Iterable[int]) -> int:
-    """Return how many of the first ones fit into this many bytes; at least one."""
+    """Return how many of the first sizes fit into this many bytes; at least one."""
     sums = list(accumulate(sizes))
     return max(1, bisect_right(sums, most))
 

@@ -125,7 +125,7 @@ def delete_rows(database: SqliteDatabase, runs: Sequence[tuple[int, int]]) -> li
 def _take_out(
     database: SqliteDatabase, runs: Sequence[tuple[int, int]]
 ) -> tuple[list[TallyDelta], Counter[tuple[int, ...]]]:
-    """Remove rows; returns what is to be taken off tallies, and which words they had how often."""
+    """Remove rows; return the change of tallies, and how often the rows used each word."""
     gone, words = [], Counter[tuple[int, ...]]()
     for run in runs:
         # Why counted before, and not returned by the DELETE: that takes longer by half.
@@ -147,7 +147,7 @@ def _unuse(database: SqliteDatabase, words: Mapping[tuple[int, ...], int]) -> No
 
 
 def exhaust_rows(database: SqliteDatabase, runs: Sequence[tuple[int, int]]) -> list[TallyDelta]:
-    """Turn waiting rows, now in their final queue, into exhausted ones, by runs of ids.
+    """Turn waiting rows, now in their final queue, into exhausted rows, by runs of ids.
 
     Their messages are removed.
 

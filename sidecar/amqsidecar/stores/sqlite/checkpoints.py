@@ -13,14 +13,14 @@ EVERY_S: Final = 0.25
 class Checkpoints:
     """Moves committed pages from the log into the file, beside writers.
 
-    The commit that fills the log would otherwise do it: a hundredth of all messages at a steady
-    rate waited for that. Writers keep a limit of their own, many times higher, beyond which they do
-    what is left: so the log stays bounded where this thread can't keep up or fails, and a fault of
-    the disk is met, and reported, by a commit.
+    Otherwise the commit that fills the log does it, which delayed 1 % of all messages at a steady
+    rate. Writers have a limit of their own, many times higher, beyond which they do the rest: so
+    the log stays bounded if this thread can't keep up or fails, and a commit finds and reports a
+    fault of the disk.
 
     Args:
         path: the file, which exists.
-        is_short: whether the volume has no space to spare: then the log is cut, too.
+        is_short: whether the volume is short of space: then the log is cut, too.
         every_s: see `EVERY_S`.
     """
 

@@ -378,7 +378,7 @@ class SqliteDatabase:
         """Translate faults of the file to store errors; never commit a transaction that had one.
 
         Args:
-            what: what could not be done, as in `the store ... could not be read`.
+            what: the failed act, as in `the store ... could not be read`.
         """
         try:
             yield
@@ -486,7 +486,7 @@ class SqliteDatabase:
     # Words.
 
     def intern(self, texts: set[str]) -> Mapping[str, int]:
-        """Return the numbers of at least these texts; stores new ones."""
+        """Return the numbers of at least these texts; store new texts."""
         numbers = self._word_ids
         if len(numbers) > _WORDS_CACHED:
             numbers.clear()

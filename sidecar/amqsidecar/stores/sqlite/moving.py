@@ -257,7 +257,7 @@ class _SqliteWriter:
             self._database.run_each(insert, rows)
 
     def finish(self, head: MovedHead, instance_name: str | None) -> None:
-        """Write counts, and what the file is as a whole."""
+        """Write counts, and the file's own state."""
         database, failures = self._database, self._failures
         for bucket_ms, _, destination, group, _ in failures.counts:
             # Why: counts of a cause whose group is forgotten need one.
@@ -303,7 +303,7 @@ class _SqliteWriter:
         ]
 
     def _block(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return a block of events; those that the journal lacks come after all others."""
+        """Return a block of events, renumbered after all others if the journal lacks it."""
         seq, *values, is_written = row
         if is_written:
             self._last_block = max(self._last_block, seq)

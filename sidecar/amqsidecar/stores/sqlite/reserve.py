@@ -1,10 +1,10 @@
 """Space on the volume of a SQLite store that is kept for sending, discarding and housekeeping.
 
 A ballast file beside the store holds the space. Where the volume gets short, the file is cut: from
-then on no dead letters are taken. Housekeeping works in the rest of the volume. Where another
-program fills that, the file is removed, and what makes space works in the file's room. The service
-makes the file whole again once there is enough. So the file itself is the state: every process sees
-it, also after a restart.
+then on no dead letters are taken. Housekeeping works in the rest of the volume. If another program
+fills that, the file is removed, and its space serves the work that frees space. The service makes
+the file whole again once there is enough. So the file itself is the state: every process sees it,
+also after a restart.
 """
 
 import os
@@ -18,9 +18,9 @@ from amqsidecar.private_files import open_private
 from amqsidecar.store import ENOUGH_ROOM, Room
 
 FULL_PAUSE_S: Final = 30.0
-"""After a write that found the volume full, nothing is taken for this long, or until it has grown.
+"""After a write that found the volume full, nothing is taken for this long, or until it grows.
 
-Why: quotas and single large messages fill what looks like enough.
+Why: quotas and single large messages can fill a volume that seems to have room.
 """
 SMALLEST_BYTES: Final = 1024 * 1024
 """A reserve is at least as large as a transaction that sends or removes a few messages."""
@@ -121,9 +121,9 @@ class Reserve:
         return Room(at_once_bytes=max(size // 8, (free - size // 2) // 3))
 
     def _left_by_others(self, free: int) -> int:
-        """Return how much of the volume is free, the store's own log counted as free.
+        """Return the free bytes of the volume, counting the store's own log as free.
 
-        Why: what a write that failed has left in the log is given back later, by itself.
+        Why: the log returns the space of a failed write by itself, later.
         """
         try:
             return free + self._log.stat().st_blocks * 512

@@ -34,11 +34,11 @@ class Unfinished(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         taken: runs of ids; `sent` likewise.
-        renamed: numbers of rows that it took, and of those whose places they take.
-        final: of what is sent, runs of what goes to a final dead-letter queue.
-        taken_tally: differences by rows taken; the rows sent give the others.
-        event_block: number of its events; None = it has none.
-        failures: what it adds to their counts.
+        renamed: numbers of rows that it took, and of the rows that they replace.
+        final: runs of the sent rows that go to a final dead-letter queue.
+        taken_tally: changes of tallies by taken rows; the sent rows give theirs.
+        event_block: number of its block of events; None = it has no events.
+        failures: additions to the counts of failures.
     """
 
     cycle: int

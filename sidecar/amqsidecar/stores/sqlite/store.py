@@ -123,7 +123,7 @@ class SqliteStore(SqliteLedger, SqliteOutbox):
     # Opening and closing.
 
     def open(self) -> StoreState:
-        """Open, create what is missing, and return the state.
+        """Open, create missing parts, and return the state.
 
         A file of an older version is brought up to date, unless this store only reads.
 

@@ -90,7 +90,7 @@ class SqliteTransaction:
             self._database.query("delete_unfinished")
 
     def settle_in_doubt(self, cycle: int) -> None:
-        """The result is unknown: taken messages wait, sent ones wait again.
+        """The result is unknown: taken messages wait, sent messages wait again.
 
         The cycle number counts as used. Events about the sent rows are discarded.
         """
