@@ -30,8 +30,6 @@ ALL: Final = 1_000_000
 CHOSEN: Final = 300
 OUT_OF_REACH: Final = 1_500
 """Messages of 2 KB: more than the narrow queue has memory for."""
-PASSED_BY: Final = 700
-"""Messages of 2 KB: more than a sidecar holds in the test."""
 HARNESSES: Final[dict[str, type[ClassicHarness]]] = {
     "openwire": OpenWireHarness,
     "amqp": AmqpClassicHarness,
@@ -270,9 +268,8 @@ def test_messages_out_of_reach_are_not_called_gone(
         monkeypatch.setattr("amqsidecar.brokers.classic.choice.REACH_BYTES", 1_000_000)
         monkeypatch.setattr("amqsidecar.brokers.stomp_classic.intake._PASSED_MAX", 500)
     final = queue(f"narrow.{unique}" if is_narrow else unique)
-    count = OUT_OF_REACH if is_narrow else PASSED_BY
-    fill(harness, final.name, count)
-    last = f"r-{count - 1}"
+    fill(harness, final.name, OUT_OF_REACH)
+    last = f"r-{OUT_OF_REACH - 1}"
     with closing(open_with_token(harness)) as link:
         choosing = link.features.choosing
         assert choosing is not None
@@ -281,5 +278,5 @@ def test_messages_out_of_reach_are_not_called_gone(
         eventually(lambda: not received(link) and choosing.holds_chosen(final, [last]) is None)
         # What a service does then.
         link.attach([IntakeQueue(final, is_final=True)], 400)
-        everything = [f"r-{one}" for one in range(count) if one != 10]
+        everything = [f"r-{one}" for one in range(OUT_OF_REACH) if one != 10]
         assert take(link, everything, cycle=1_000) == everything
