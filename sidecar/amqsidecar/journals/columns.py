@@ -1,4 +1,4 @@
-"""Events become columns: many at once, whatever their kinds."""
+"""Turns events of all kinds into columns, many at once."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -72,9 +72,9 @@ def _portions(blocks: Iterable[Sequence[AnyEvent]]) -> Iterator[list[AnyEvent]]:
 
 
 def _columns(events: Sequence[AnyEvent], cause_text: bool) -> Any:
-    """Return the columns that are made of events, in their order; those that none has are left out.
+    """Return columns with the events as rows, in their order; columns without values are left out.
 
-    Each kind of event becomes columns by itself; then the rows are put back into their order.
+    Each kind of event is converted by itself, then the rows are put back into order.
     """
     places: dict[type, list[int]] = defaultdict(list)
     for place, event in enumerate(events):

@@ -1,8 +1,8 @@
 """Merges small files of a journal into larger ones.
 
-Files are merged by tens of segments: 1 to 10, 11 to 20, then 1 to 100, and so on. So of any two
-files that were ever made one holds the other, or they have nothing in common, whoever compacts at
-the same time and whatever ends it (`journal.current_files`).
+Files are merged by tens of segments: 1 to 10, 11 to 20, then 1 to 100, and so on. So any
+two files ever made are either nested or disjoint, even if processes compact at the same time or die
+in between (`journal.current_files`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,9 +29,9 @@ class Compacted(msgspec.Struct, kw_only=True):
     """The result of a compaction.
 
     Attributes:
-        merged: how many files were merged,
-        into: into how many.
-        removed: files that larger ones hold.
+        merged: number of files merged.
+        into: number of files that these became.
+        removed: number of files removed, since larger files hold their events.
     """
 
     merged: int = 0
@@ -42,7 +42,7 @@ class Compacted(msgspec.Struct, kw_only=True):
 def compact(folder: Folder, max_events: int) -> Compacted:
     """Merge small files, and remove those whose content larger files hold.
 
-    If the process dies inside, every event is still in exactly one file that counts.
+    If the process dies midway, every event is still in exactly one file that counts.
 
     Args:
         folder: where the journal is.
@@ -79,7 +79,7 @@ def compact(folder: Folder, max_events: int) -> Compacted:
 def _groups(
     files: Sequence[SegmentFile], size: int
 ) -> Iterator[tuple[SegmentFile, list[SegmentFile]]]:
-    """Yield files that together hold the segments of a range of `size`, and what they become."""
+    """Yield each merged file to write and the files that fill its range of `size` segments."""
     numbers = [(file.first - 1) // size for file in files]
     for number, members in groupby(zip(numbers, files, strict=True), itemgetter(0)):
         group = [file for _, file in members]
@@ -115,7 +115,7 @@ def _merge(folder: Folder, stream: str, target: SegmentFile, files: Sequence[Seg
 
 
 def _remove_held(folder: Folder, stream: str, done: Compacted) -> None:
-    """Remove files that a larger one holds, after a look whether it does."""
+    """Remove files whose events a larger file holds, after checking that it does."""
     names = folder.names(stream)
     current = files_of(folder, stream)
     for name in names:

@@ -30,14 +30,14 @@ class ExportFormat(StrEnum):
 def export(
     folder: Folder, form: ExportFormat, sink: BinaryIO, since_ms: int | None, until_ms: int | None
 ) -> int:
-    """Write the events of a time, stream by stream in their order; returns how many.
+    """Write the events of a period, stream by stream in order; return their number.
 
     Args:
         folder: where the journal is.
-        form: what is written.
-        sink: gets it.
+        form: the output format.
+        sink: receives the output.
         since_ms: the first time; None = from the beginning.
-        until_ms: the first time that is not meant; None = to the end.
+        until_ms: the end, exclusive; None = to the last event.
 
     Raises:
         JournalError: a file is damaged or can't be read.

@@ -30,14 +30,14 @@ class Folder(Protocol):
         ...
 
     def top_names(self) -> list[str]:
-        """Return the names in the journal's folder: those of streams, and all others.
+        """Return all names in the journal's folder: streams and other entries.
 
-        Without the folder there are none.
+        Without the folder the list is empty.
         """
         ...
 
     def names(self, stream: str) -> list[str]:
-        """Return the names of all files of a stream; none where there is no such stream."""
+        """Return the names of all files of a stream; an unknown stream has none."""
         ...
 
     def open(self, stream: str, name: str) -> BinaryIO:
@@ -61,15 +61,15 @@ class Folder(Protocol):
 
 
 def open_folder(path: str, writer: str, before_rename: Callable[[], None]) -> Folder:
-    """Return the folder or the prefix that a path or a URL names; it need not be there.
+    """Return the folder or prefix that a path or URL names; it need not exist.
 
     Args:
-        path: of `journal.path`.
-        writer: unique among all that write there at once.
-        before_rename: called when a new file is durable, but not there under its name yet.
+        path: value of `journal.path`.
+        writer: a name unique among concurrent writers.
+        before_rename: called when a new file is durable, but does not have its name yet.
 
     Raises:
-        ConfigError: what journals need is not installed, or nothing that knows this kind of URL.
+        ConfigError: a library for journals, or for this kind of URL, is not installed.
     """
     try:
         import pyarrow  # noqa: F401, PLC0415 - an extra that each opener of a journal needs

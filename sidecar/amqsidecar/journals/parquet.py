@@ -1,4 +1,4 @@
-"""Parquet files of a journal: how they are written, and what is checked when they are read."""
+"""Writes the Parquet files of a journal, and checks them when it reads them."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

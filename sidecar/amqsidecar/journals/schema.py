@@ -36,4 +36,4 @@ MESSAGES_SCHEMA: Final = pa.schema(
 SCHEMA: Final = pa.schema(
     [_field(column) for column in COLUMNS], metadata={SCHEMA_VERSION_KEY: str(SCHEMA_VERSION)}
 )
-"""Of each file; the version and what the columns mean stand in the file's metadata."""
+"""Schema of each file; the metadata have its version and the meaning of the columns."""

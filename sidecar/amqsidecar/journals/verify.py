@@ -31,7 +31,7 @@ class StreamFacts(msgspec.Struct, kw_only=True):
 
     Attributes:
         first: number of the first segment; earlier ones were removed, or are missing.
-        rows: of each segment that could be read.
+        rows: number of rows, by segment that could be read.
     """
 
     stream: str
@@ -46,8 +46,8 @@ class JournalFacts(msgspec.Struct, kw_only=True):
 
     Attributes:
         faults: one line each; empty = nothing is missing and nothing differs.
-        remarks: what is worth knowing and no fault.
-        compared: how many events were compared with the store's.
+        remarks: notable facts that are not faults.
+        compared: number of events compared with the store's.
     """
 
     streams: list[StreamFacts]
@@ -77,7 +77,7 @@ def verify_against(folder: Folder, outbox: Outbox, keeps_all: bool) -> JournalFa
         outbox: of the store.
         keeps_all: whether no old files are ever removed from this journal.
     """
-    # Why first: what is written from now on need not be among the files that are read.
+    # Why first: the files read below may lack segments written after this.
     written = outbox.written_segments()
     lag = outbox.outbox_lag()
     facts = verify_files(folder)

@@ -1,4 +1,4 @@
-"""Writes segments, and removes those that are too old."""
+"""Writes segments, and removes old segments."""
 
 import hashlib
 from collections.abc import Iterable, Sequence
@@ -25,8 +25,8 @@ class JournalWriter:
 
         Args:
             folder: where the journal is.
-            sidecar: what the column of that name says.
-            cause_text: whether the broker's words are written.
+            sidecar: value of the column `sidecar`.
+            cause_text: whether the broker's cause text is written.
         """
         self._folder = folder
         self._sidecar = sidecar
