@@ -1,1 +1,1 @@
-"""A proxy in front of a broker's acceptor that saves what consumers give up (`listener.md`)."""
+"""A proxy in front of a broker's acceptor that saves messages consumers give up (`listener.md`)."""

@@ -1,4 +1,4 @@
-"""Bodies of messages that consumers have in hand: in memory, the large ones in unnamed files.
+"""Bodies of messages that consumers hold: in memory, large bodies in unnamed files.
 
 A crash leaves no file. A body without room is passed on, but its message can't be saved.
 """

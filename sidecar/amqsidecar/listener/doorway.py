@@ -34,9 +34,9 @@ class Doorway:
         """Begin without guests.
 
         Args:
-            places_max: in all; half of them for one address, three quarters for one network.
-            trusted: networks without these shares, such as those of proxies.
-            unread_max: places of clients whose protocol is not read; half of them for one address.
+            places_max: all places; at most half for one address, three quarters for one network.
+            trusted: networks without these limits, such as the networks of proxies.
+            unread_max: places of clients whose protocol is not known yet; half for one address.
         """
         self._unread_max = unread_max
         self._unread: dict[int, str] = {}

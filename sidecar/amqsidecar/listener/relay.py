@@ -32,7 +32,7 @@ TLS_BUFFER_BYTES: Final = 1 << 15
 _LINGERS_NOT: Final = struct.pack("ii", 1, 0)
 
 RESCUE_S: Final = 10.0
-"""Time limit for the receipts of what a client gave up before it left."""
+"""Time limit for the receipts of messages that a client gave up before it left."""
 
 _LEAVES_EVERY_S: Final = 0.5
 
@@ -411,9 +411,9 @@ class Relay:
         self._leave_if_idle()
 
     def end(self, why: str, is_reset: bool = False) -> None:
-        """End both sides; "" = as one of them did.
+        """End both sides; `why` "" = one side ended.
 
-        It is reported when both sockets are closed: until then what they are still to send counts.
+        The end is reported when both sockets are closed: until then their unsent bytes count.
         """
         if self._is_over:
             if is_reset:

@@ -57,7 +57,7 @@ def _as_ipv6(address: IPv4Address | IPv6Address) -> IPv6Address:
 log = structlog.get_logger("amqsidecar.listener")
 
 HELD_BYTES_MAX: Final = 32 << 20
-"""Bytes held for all clients beside messages: unfinished frames, names of what is open."""
+"""Bytes held for all clients besides messages: unfinished frames, names of links and the like."""
 
 _HELD_FREE_BYTES: Final = 1 << 14
 """Bytes that each client may hold even if others hold the rest."""
@@ -78,20 +78,20 @@ class ListenerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of a listener.
 
     Attributes:
-        host, port: to listen on; port 0 = a free one.
+        host, port: to listen on; port 0 = any free port.
         tls: for clients; None = plain TCP.
-        broker_host, broker_port: of the acceptor behind.
+        broker_host, broker_port: of the broker's acceptor.
         broker_tls: None = plain TCP.
         sends_proxy_header: the acceptor expects the client's address by PROXY protocol.
         on_failure: treatment of a NACK whose message can't be saved.
-        prefixes: that the acceptor cuts off the names of destinations.
+        prefixes: prefixes of destination names that the acceptor removes.
         notes: None = the sidecar reads no notes.
-        keys: that seal copies; None = they have no seal.
-        logins_max: of them, those that have not logged in.
+        keys: keys that seal copies; None = copies have no seal.
+        logins_max: maximum clients that have not logged in.
         login_s: time limit from the acceptance to the log-in.
-        trusted: networks of which one address may have more than its share of `logins_max`.
+        trusted: networks where an address may exceed its share of `logins_max`.
         drain_s: time limit for open interceptions at the end.
-        memory_bytes_max, spool_bytes_max, spool_folder: for messages that clients have in hand.
+        memory_bytes_max, spool_bytes_max, spool_folder: for messages that clients hold.
     """
 
     host: str

@@ -64,7 +64,7 @@ class ToClient(NamedTuple):
 
 
 class Settled(NamedTuple):
-    """Messages that a consumer gave up have met their outcome; `why` has the words for it."""
+    """The outcome of messages that a consumer gave up; `why` explains it."""
 
     how: GiveUp
     outcome: NackOutcome

@@ -12,17 +12,17 @@ _HANDLE, _DELIVERY_ID, _SETTLED, _MORE, _ABORTED = 0, 1, 4, 5, 9
 
 
 LINK_BYTES: Final = 1024
-"""What a link or a session takes besides names."""
+"""Memory of a link or a session without its names."""
 
 
 class ConsumerLink:
-    """A link by which the broker sends.
+    """A link on which the broker sends.
 
     Attributes:
-        address: of its source, as the client named it.
+        address: address of its source, as the client named it.
         is_topic: the source has the capability `topic`.
-        is_shared, is_global: so has it those of shared and of global subscriptions.
-        is_durable: its subscription outlives it.
+        is_shared, is_global: the source has the capability `shared`, `global`.
+        is_durable: its subscription outlives the link.
     """
 
     __slots__ = ("address", "is_durable", "is_global", "is_shared", "is_topic", "name")

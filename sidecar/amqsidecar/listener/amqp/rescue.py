@@ -124,7 +124,7 @@ class Rescue(NamedTuple):
     Attributes:
         said: the client's disposition.
         raw: its frame.
-        forward: what the broker gets when all is sent; b"" = its acceptance is in the transaction.
+        forward: bytes for the broker after all sends; b"" = the transaction has the acceptance.
     """
 
     channel: ClientChannel

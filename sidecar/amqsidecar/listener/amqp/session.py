@@ -420,7 +420,7 @@ class AmqpSession(ClientSession):
             self._asked_id = self._own.ask(described(frames.DECLARE, []))
 
     def _is_open_for_next(self) -> bool:
-        """Return whether the links of the next disposition are open; open those that are not."""
+        """Open any missing links of the next disposition; return whether all are open."""
         if self._own.channel < 0:
             channel = min(self._client_channels, self._broker_channels)
             while channel in self._by_client and channel:

@@ -92,7 +92,7 @@ def send_head(
     number = (first(headers, b"message-id") or b"").rpartition(b",")[2].decode(errors="replace")
     sent = interception_headers(
         GivenUp(headers, message.body.size, message.body.has_nul, address, queue, nack.cause),
-        # Why the subscription: a message is in several queues by the same number.
+        # Why the subscription: a message has one number in all its queues.
         f"{INTERCEPTION_ID_PREFIX}{number}:{message.subscription.destination}:{queue or address}",
     )
     if key is not None:

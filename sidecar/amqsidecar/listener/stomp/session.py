@@ -1,14 +1,14 @@
 """One client's connection over STOMP as a state machine: bytes in, bytes and effects out; no IO.
 
-Every byte goes through unchanged, but for a NACK. On Artemis that would destroy the message. So the
-message, kept from its MESSAGE frame, is sent to the intake queue over the client's own connection;
-when the broker's receipt says that it is there, the original is acknowledged.
+Every byte goes through unchanged, except a NACK: on Artemis it would destroy the message. So the
+message, kept from its MESSAGE frame, is sent to the intake queue over the client's own connection.
+When the broker's receipt confirms the send, the original is acknowledged.
 
-Why not in one transaction: Artemis acknowledges at once, whatever transaction an ACK names. If the
+Why not in one transaction: Artemis acknowledges at once, ignoring the transaction of an ACK. If the
 connection ends in between, the consumer gets the message again. Its next NACK makes a copy with the
 same duplicate id, which the broker drops.
 
-Until the receipt nothing but NACKs and heart-beats is taken from the client: a cumulative ACK, or a
+Until the receipt, only NACKs and heart-beats are read from the client: a cumulative ACK, or a
 DISCONNECT, could otherwise acknowledge a message whose copy is refused.
 """
 
@@ -265,7 +265,7 @@ class StompSession(ClientSession):
         given_up = [one for one in covered if one.given_up_in]
         is_cumulative = len(covered) > 1
         if is_cumulative and given_up:
-            # Why: the broker acknowledges them with this one, whatever their transaction becomes.
+            # Why: the broker acknowledges them with this one, even if their transaction aborts.
             return self._save(head, covered, given_up, raw_header(head, b"receipt"))
         self._deliveries.drop(covered)
         return True
@@ -296,13 +296,13 @@ class StompSession(ClientSession):
         saved: list[UnackedMessage],
         receipt: bytes = b"",
     ) -> bool:
-        """Send copies; the frame follows as an ACK. Return whether it is passed on instead.
+        """Send copies, then the frame as an ACK; return whether the frame is passed on instead.
 
         Args:
-            head: of the frame.
-            covered: what the frame is about.
-            saved: of these, what is given up.
-            receipt: that the ACK asks for, escaped; b"" = none.
+            head: head of the frame.
+            covered: messages that the frame names.
+            saved: of these, the messages given up.
+            receipt: id that the ACK asks for, escaped; b"" = none.
         """
         known = self._deliveries
         if not all(one.is_whole for one in saved):
@@ -365,7 +365,7 @@ class StompSession(ClientSession):
             return
         asked = commit.client_receipt
         if self._rescues:
-            # Why: so that the client hears of the commit when what it gave up is safe.
+            # Why: the client must get the commit's receipt after its given-up messages are safe.
             last = self._rescues[-1]
             last.then = last.then[:-2] + b"receipt:%b\n\n\0" % asked
         else:

@@ -14,7 +14,7 @@ _DURABLE_NAMES: Final = (
 
 
 ENTRY_BYTES: Final = 512
-"""What a subscription or a transaction takes besides its names."""
+"""Memory of a subscription or a transaction without its names."""
 
 
 class ClientSubscription:
@@ -69,10 +69,10 @@ class Deliveries:
 
     Attributes:
         session: the broker's name of the connection.
-        subscription_bytes: that the names of subscriptions take.
-        version: of STOMP, as the broker answered; b"" = not yet.
-        is_destroying_nacks: the broker is known to be one that destroys what a NACK names: Artemis,
-            over a version of STOMP that has NACK.
+        subscription_bytes: memory of the names of subscriptions.
+        version: STOMP version that the broker answered; b"" = no answer yet.
+        is_destroying_nacks: the broker is known to destroy messages on NACK: Artemis, over a
+            version of STOMP that has NACK.
     """
 
     def __init__(self, budget: BodyBudget) -> None:
