@@ -1,1 +1,1 @@
-"""Kept messages opened for people: shown and edited, whatever wire they came over."""
+"""Kept messages opened for people: shown and edited, on every wire."""

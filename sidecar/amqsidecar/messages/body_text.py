@@ -1,7 +1,7 @@
 """Bodies as people read them: indented texts, dumps of bytes, names of Java classes.
 
-Nothing is resolved, run or unpacked here: entities, references and serialised objects stay what
-they are, a text or bytes. Whatever is given, a value comes back.
+Nothing is resolved, run or unpacked here: entities, references and serialised objects stay text or
+bytes. Every input gives a value.
 """
 
 import re
@@ -104,10 +104,10 @@ def text_of_bytes(data: bytes, *, is_cut: bool) -> str | None:
 
 
 def indented(text: str) -> tuple[BodyKind, str]:
-    """Return whether a text is JSON, XML or neither, and how it reads with indentation.
+    """Return whether a text is JSON, XML or neither, and the text with indentation.
 
-    Every token stays as it was: numbers keep their digits, names their order. What is no document
-    in one of the two, has a document type, or is nested too deep, is just a text.
+    Tokens are unchanged: numbers keep their digits, names their order. A text that is neither JSON
+    nor XML, has a document type, or is nested too deep, is plain text.
     """
     begin = text.lstrip()[:1]
     if begin in ("{", "["):

@@ -1,4 +1,4 @@
-"""Reads notes of consumers and names of events out of messages, whatever their wire."""
+"""Reads notes of consumers and names of events from messages of every wire."""
 
 from typing import Final
 

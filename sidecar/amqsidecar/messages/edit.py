@@ -1,4 +1,4 @@
-"""Edits kept messages for people and rules, whatever their wire."""
+"""Edits kept messages of every wire, for people and rules."""
 
 from collections.abc import Collection, Sequence
 

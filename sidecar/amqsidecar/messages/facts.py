@@ -28,7 +28,7 @@ class MessageFacts:
         return self._message.header_of(name)
 
     def later(self, by_ms: int) -> "MessageFacts":
-        """Return the facts of the same message, which is so much older."""
+        """Return the message's facts after it has aged by this time."""
         return MessageFacts(self._message, self.cause, self.age_ms + by_ms)
 
 

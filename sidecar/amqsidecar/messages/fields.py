@@ -1,8 +1,8 @@
 """Fields of kept messages that operators name: properties, headers, values in a body.
 
-A body is opened only for a field of it, and only up to `BODY_BYTES_MAX`. JSON is not decoded beside
-the way to the value. XML resolves no entities and reads no document types. Nothing raises: what is
-not there, or can't be read, has no value.
+A body is opened only for its own fields, and only up to `BODY_BYTES_MAX`. JSON is decoded only on
+the path to the value. XML resolves no entities and reads no document types. Nothing raises: a field
+that is missing or can't be read has no value.
 """
 
 from collections.abc import Iterator, Sequence
@@ -81,7 +81,7 @@ def parse_field(text: str) -> Field:
         ('error', 'code')
 
     Raises:
-        ValueError: it names none; the message says what is expected.
+        ValueError: it names no field; the message states the expected form.
     """
     kind, colon, name = text.partition(":")
     if text in (FieldKind.JMS_TYPE, FieldKind.REDELIVERIES):
@@ -168,9 +168,9 @@ class OpenMessage:
                 return None
 
     def list_fields(self) -> dict[str, str]:
-        """Return the fields that it has, by their text, with their values; `LISTED_MAX` at most.
+        """Return the message's fields by their text, with their values; `LISTED_MAX` at most.
 
-        Left out is what sidecar and broker write, and what lies deeper in a body than six steps.
+        Leaves out fields that sidecar or broker write, and fields over six steps deep in a body.
         """
         found: dict[str, str] = {}
         if (jms_type := self.jms_type) is not None:
@@ -215,7 +215,7 @@ def _begin_json(text: str) -> bytes:
 
 
 def _members(data: bytes) -> dict[str, bytes]:
-    """Return the parts of an object or a list, encoded; those of a list by their index."""
+    """Return the encoded members of an object by name, or of a list by index."""
     if data[:1] == b"{":
         return {key: bytes(one) for key, one in _decode_object(data).items()}
     if data[:1] == b"[":

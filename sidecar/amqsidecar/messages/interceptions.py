@@ -86,7 +86,7 @@ def _vetted(delivery: Delivery, keys: CopyKeysOf | None) -> Provenance:
 
 
 def _body_digest(encoding: str, message: bytes, number: str) -> bytes | None:
-    """Return the SHA-256 of what the listener saw as the body; None = it can't be read."""
+    """Return the SHA-256 of the body as the listener saw it; None = it can't be read."""
     try:
         body = _body(encoding, message, is_of_amqp=number.endswith(OF_AMQP))
     except UndecodableMessage:

@@ -1,4 +1,4 @@
-"""Reads application properties out of messages as the store keeps them, whatever their wire."""
+"""Reads application properties from messages as the store keeps them, of every wire."""
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -26,17 +26,17 @@ LONGEST_NAME: Final = 512
 """A property whose encoded name is longer is not read."""
 
 LONGEST_TEXT: Final = 1_000
-"""Maximum characters of a value; longer ones are cut."""
+"""Maximum characters of a value; the rest is cut."""
 
 LONGEST_GROUP: Final = 256
-"""Maximum characters of a message group; longer ones are cut."""
+"""Maximum characters of a message group; the rest is cut."""
 
 ReadProperties = Callable[[str, bytes], dict[str, str] | None]
 """Encoding and message to chosen properties; None = it has none of them, or can't be read."""
 
 
 ReadCause = Callable[[str, bytes], str | None]
-"""Encoding and message to what a consumer says of why it gave the message up; None = nothing."""
+"""Encoding and message to the consumer's reason for giving the message up; None = not stated."""
 
 _GROUP_ID: Final = 10
 """Where it stands among the standard properties of AMQP."""
@@ -49,12 +49,12 @@ _PLAIN_RUN = re.compile(r"[\w.$-]+", re.ASCII)
 
 
 def chosen_cause(names: Sequence[str]) -> ReadCause:
-    """Return a reader of the first of these properties that a message has, empty ones left out.
+    """Return a reader of the first of these properties that a message has and that is not empty.
 
-    Most messages have none, and cost a search for the bytes of the names; they are not taken apart.
+    Most messages have none: a search for the bytes of the names avoids taking them apart.
     """
     read = chosen_properties(names, TEXT_MAX)
-    # Why a part: what is not plain in a name is written in another way on each wire.
+    # Why a part: each wire writes the other characters of a name in its own way.
     runs = [max(_PLAIN_RUN.findall(name), key=len, default="") for name in names]
     marks = [run.encode() for run in runs]
     core_marks = [run.encode("utf-16-le") for run in runs]
@@ -75,7 +75,7 @@ def producer_of(share: float) -> Callable[[str, str, bytes], str]:
     """Return a reader of the producer's trace context (`Readers.producer`).
 
     Args:
-        share: of messages that are traced; those of others are not read.
+        share: share of messages that are traced; the contexts of others are not read.
     """
     limit, read = sampling_limit(share), chosen_properties(CONTEXT_PROPERTIES)
 
@@ -92,12 +92,12 @@ def producer_of(share: float) -> Callable[[str, str, bytes], str]:
 def chosen_properties(names: Collection[str], longest: int = LONGEST_TEXT) -> ReadProperties:
     """Return a reader of the properties of these names.
 
-    Values are text: numbers in decimal, booleans `true` or `false`, as in Java. What is no plain
-    value, such as a map or bytes, is left out.
+    Values are text: numbers in decimal, booleans `true` or `false`, as in Java. Other
+    values, such as maps or bytes, are left out.
 
     Args:
         names: exact names.
-        longest: characters of a value; the rest is cut.
+        longest: maximum characters of a value; the rest is cut.
     """
     wanted = frozenset(names)
     encoded = frozenset(encode_text(name) for name in names)
@@ -115,7 +115,7 @@ def chosen_properties(names: Collection[str], longest: int = LONGEST_TEXT) -> Re
                 found = _of_stomp(message, wanted)
             return {name: text[:longest] for name, text in found} or None
         except UndecodableMessage:
-            # Why no word: what can't be taken apart is parked, and told as such.
+            # Why silent: an undecodable message is parked and reported as such.
             return None
 
     return read
@@ -151,7 +151,7 @@ def _of_amqp(message: bytes, wanted: frozenset[str]) -> Iterator[tuple[str, str]
     section = amqp.split(message).get(amqp.APPLICATION_PROPERTIES)
     items = [] if section is None else amqp.pairs(section)
     for key, value in zip(items[::2], items[1::2], strict=True):
-        # Why: what is remembered stays small whatever is sent.
+        # Why: long names from producers must not fill the cache.
         name = _amqp_name(key) if len(key) <= LONGEST_NAME else ""
         if name in wanted:
             yield from _told(name, amqp.plain_value(value))

@@ -1,6 +1,6 @@
-"""Named values of a message as slices of it, whatever the wire: shown to people, set, removed.
+"""Named values of a message as slices of it, on every wire: shown to people, set, removed.
 
-What is not named in an edit is the same slice afterwards.
+An edit keeps the slices of values that it does not name.
 """
 
 import re
@@ -19,17 +19,17 @@ from amqsidecar.model.message import (
 
 Plain = bool | int | float | str
 Lock = Callable[[str], str | None]
-"""Returns why what has this name can't be changed; None = it can be."""
+"""Returns why the value of this name can't be changed; None = it can be."""
 
 
 class Slot(NamedTuple):
     """A named value.
 
     Attributes:
-        name: None = it can't be read letter by letter.
-        text: the value as `TypedValue.value`; of types that can be set all of it.
-        encoded: its bytes with its name.
-        looks: what a name that can't be read looks like.
+        name: None = the name can't be decoded exactly.
+        text: the value as `TypedValue.value`; complete for types that can be set.
+        encoded: the value's bytes with its name.
+        looks: an approximation of a name that can't be decoded.
         depth: see `TypedValue`.
     """
 
@@ -113,7 +113,7 @@ def check_classic(where: str, text: str) -> None:
     """Refuse a name or value of a property that Classic would hand on broken.
 
     Quirk (Classic, 5.18.3 and 6.3.1): clients write properties and entries of maps in Java's form
-    of UTF-8 and read them as UTF-8; what differs in the two comes as replacement characters.
+    of UTF-8 and read them as UTF-8; where the two differ they get replacement characters.
 
     Raises:
         EditRefused: there is such a character.

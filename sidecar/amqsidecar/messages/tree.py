@@ -55,7 +55,7 @@ class MessageTree(ABC):
     size_bytes: int
 
     def body_lock(self) -> str | None:
-        """Return why the body can't be changed, whatever its form; None = it can be."""
+        """Return why the body can't be changed in any form; None = it can be."""
         return None
 
     @abstractmethod
@@ -75,7 +75,7 @@ class MessageTree(ABC):
         """Return the application properties."""
 
     def lines(self) -> list[Slot]:
-        """Return the properties with what stands among them on the wire."""
+        """Return the properties with the other lines among them on the wire."""
         return self.properties()
 
     def lock(self, name: str) -> str | None:
@@ -96,7 +96,7 @@ class MessageTree(ABC):
 
     @abstractmethod
     def entries(self) -> Sequence[Slot]:
-        """Return the values of a MAP, without those of nested maps."""
+        """Return the values of a MAP, without the values of nested maps."""
 
     @abstractmethod
     def encode(self, what: str, name: str, type_: ValueType, value: Plain) -> bytes:
@@ -116,7 +116,7 @@ class MessageTree(ABC):
 
     @abstractmethod
     def set_entries(self, pieces: list[bytes]) -> None:
-        """Replace the values of a MAP by encoded ones."""
+        """Replace the values of a MAP by encoded values."""
 
     @abstractmethod
     def set_lines(self, pieces: list[bytes]) -> None:
@@ -129,7 +129,7 @@ class MessageTree(ABC):
 
 @contextmanager
 def noted(what: str, problems: list[str]) -> Iterator[None]:
-    """Note a problem where the block raises UndecodableMessage; `what` is what it reads."""
+    """Note a problem where the block raises UndecodableMessage; `what` names the part it reads."""
     try:
         yield
     except UndecodableMessage as error:

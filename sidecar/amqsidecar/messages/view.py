@@ -1,4 +1,4 @@
-"""Shows kept messages to people, whatever their wire."""
+"""Shows kept messages of every wire to people."""
 
 from typing import Final
 

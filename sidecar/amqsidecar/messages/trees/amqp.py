@@ -101,7 +101,7 @@ class AmqpTree(MessageTree):
         return text_of(found[_CONTENT_TYPE]) if len(found) > _CONTENT_TYPE else ""
 
     def _encoded_text(self) -> bytes | None:
-        """Return the encoded text of a body that is one, b"" of null; None = it is no text."""
+        """Return a body's encoded text, b"" for null; None = the body is not a text."""
         value = self._body.single(amqp.VALUE)
         if value is not None and type_of(value) is ValueType.STRING:
             return content(value)
@@ -109,7 +109,7 @@ class AmqpTree(MessageTree):
         return b"" if is_none and self._type == _TEXT_MESSAGE else None
 
     def _slots(self, code: int, names: Sequence[str] = ()) -> list[Slot]:
-        """Return the values of a section of a map, or those of a list that are not null."""
+        """Return the values of a section: of a map all, of a list the values that are not null."""
         section = self._sections.get(code)
         if section is None:
             return []
@@ -260,9 +260,9 @@ def slots_of(pairs: Sequence[bytes]) -> list[Slot]:
 
 
 def entries_of(element: bytes) -> list[Slot]:
-    """Return the values in a map or list, nested ones after the one that holds them.
+    """Return the values in a map or list, nested values after the value that holds them.
 
-    At most one more than `FIELDS_MAX`, so that a caller sees that there are more.
+    At most one more than `FIELDS_MAX`: the extra value shows that there are more.
 
     Raises:
         UndecodableMessage: it is not well-formed.
@@ -335,7 +335,7 @@ class Body(NamedTuple):
 
 
 def read_body(rest: bytes) -> Body:
-    """Return the body of what `amqp_sections.split` has under `VALUE`."""
+    """Return the body in the bytes that `amqp_sections.split` has under `VALUE`."""
     values: list[tuple[int, bytes]] = []
     at = 0
     while at < len(rest):

@@ -58,7 +58,7 @@ _TYPES: Final = {
     CorePropertyType.CHAR: ValueType.CHAR,
 }
 _CODES: Final = {type_: code for code, type_ in _TYPES.items()}
-# Bound: what is unpacked of a body that its client has compressed.
+# Bound: unpacked bytes of a body that its client compressed.
 _UNPACKED_BYTES_MAX: Final = 64 * 1024 * 1024
 _FORMS: Final = {
     core.TEXT_MESSAGE: Form.TEXT,

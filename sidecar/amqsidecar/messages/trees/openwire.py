@@ -224,7 +224,7 @@ def _text_field(field: bytes, at: int) -> tuple[str | None, int]:
 
 
 def slots_of(data: bytes | None) -> list[Slot]:
-    """Return the values of a marshalled map, without those of nested maps.
+    """Return the values of a marshalled map, without the values of nested maps.
 
     Raises:
         UndecodableMessage: the map is not well formed.
@@ -235,9 +235,9 @@ def slots_of(data: bytes | None) -> list[Slot]:
 
 
 def entries_of_map(data: bytes) -> list[Slot]:
-    """Return the values of a marshalled map, nested ones after the one that holds them.
+    """Return the values of a marshalled map, nested values after the map that holds them.
 
-    At most one more than `FIELDS_MAX`, so that a caller sees that there are more.
+    At most one more than `FIELDS_MAX`: the extra value shows that there are more.
 
     Raises:
         UndecodableMessage: the map is not well formed.

@@ -29,7 +29,7 @@ _HEADERS: Final = frozenset(
 
 
 class StompTree(MessageTree):
-    """A kept STOMP message; headers that no edit names are the same lines."""
+    """A kept STOMP message; an edit keeps the lines of headers that it does not name."""
 
     wire: ClassVar[str] = "STOMP 1.2"
     property_types: ClassVar[Sequence[ValueType]] = (ValueType.STRING,)
