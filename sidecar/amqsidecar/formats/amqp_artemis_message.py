@@ -71,7 +71,7 @@ _TIMESTAMP: Final = 0x83
 
 @lru_cache(maxsize=4096)
 def _name(key: bytes) -> str:
-    """Return the text of an encoded key; "" when it is no text."""
+    """Return the text of an encoded key; "" = not a text."""
     value = amqp.scalar(key)
     return value if isinstance(value, str) else ""
 

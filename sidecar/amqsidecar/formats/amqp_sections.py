@@ -211,7 +211,7 @@ def first_element(section: bytes) -> bytes:
 
 
 def skip(encoded: bytes, at: int) -> int:
-    """Return where the value that begins at `at` ends; it may lie behind the end of the bytes.
+    """Return the end of the value that begins at `at`; it may be beyond the end of the bytes.
 
     Raises:
         UndecodableMessage: a constructor that AMQP does not have.
@@ -287,7 +287,7 @@ def _section(code: int, items: list[bytes], constructor: int) -> bytes:
 
 
 def scalar(element: bytes) -> Scalar:
-    """Return the value of an element that is no list, map, array or described value.
+    """Return the value of an element other than a list, map, array or described value.
 
     Timestamps are milliseconds since the epoch. Decimals and characters come as their bytes.
 

@@ -306,7 +306,7 @@ def number_of(value: PropertyValue) -> int:
 
 
 def read_cycle(data: bytes) -> int | None:
-    """Return the cycle number of a token; None = it is no token.
+    """Return the cycle number of a token; None = not a token.
 
     One that was sent over STOMP has it as a string.
     """

@@ -155,7 +155,7 @@ class EditedProperties:
 
 
 def end_of_value(data: bytes, at: int, depth: int) -> int:
-    """Return the end of the value whose type byte is at `at`; it may lie beyond the data.
+    """Return the end of the value whose type byte is at `at`; it may be beyond the data.
 
     Raises:
         UndecodableMessage: it is of no known type, or nested too deep.

@@ -8,7 +8,7 @@ from typing import Any, BinaryIO, Final
 
 _UNPACKED_BYTES: Final = 64 << 20
 _UNPACKED_RATIO: Final = 200
-"""A column of a row group is read if it unpacks to so many bytes, or to so many times its bytes."""
+"""A column is read if it unpacks to at most this size, or to this many times its packed bytes."""
 
 _WINDOW_BYTES: Final = 1 << 16
 _HEADER_BYTES_MAX: Final = 1 << 20

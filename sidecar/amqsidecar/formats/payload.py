@@ -19,7 +19,7 @@ class Spooled(Protocol):
         """
 
     def part(self, begin: int, end: int) -> "Spooled":
-        """Return some of them, without reading; `end` may lie behind the last one."""
+        """Return some of the bytes, without reading; `end` may be beyond the last byte."""
 
     def ending_with(self, end: bytes) -> "Spooled":
         """Return them with the last bytes replaced, in the spool that they share as well.

@@ -414,6 +414,6 @@ def _cut(header: Header) -> Header:
 
 
 def read_cycle(frame: Frame) -> int | None:
-    """Return the cycle number of a token; None = it is no token."""
+    """Return the cycle number of a token; None = not a token."""
     value = frame.first(CYCLE)
     return int(value) if value is not None and value.isdigit() and len(value) < 20 else None

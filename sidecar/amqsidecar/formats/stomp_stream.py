@@ -14,7 +14,7 @@ HEAD_BYTES_MAX: Final = 1 << 20
 """Bytes of a head, which are held back until its end."""
 
 LOGIN_BYTES_MAX: Final = 1 << 16
-"""The same before the log-in, which has a user, a password or a token."""
+"""Likewise before the log-in, which has a user, a password or a token."""
 
 # Why the optional carriage return: STOMP 1.2 permits one at the end of each line.
 _HEAD_END: Final = re.compile(rb"\n\r?\n")
