@@ -1,13 +1,13 @@
-"""Change points: when a rate of events, or a share, became another one, and how sure that is.
+"""Change points: when a rate of events, or a share, changed, and how sure that is.
 
-A series has a number of events for each hour, and how many there could have been: time for a rate,
-re-sends for a share. Days are divided into levels by the least sum of costs (optimal partitioning).
+A series has a number of events for each hour, and their chances: time for a rate, re-sends for a
+share. Days are divided into levels by the least sum of costs (optimal partitioning).
 A cost is how unlikely a level makes its days, and each level more costs a penalty. Chance alone
 rarely pays for one. Days are counted back from the end, so that the last one is whole. Then each
 begin is placed at an hour. A history of less than a week is divided by the hour.
 
-Days that differ more than chance makes them differ (`dispersion`) raise the penalty. So what comes
-each morning or each weekend is no change. In a short history parts of a day stand for days.
+Days that differ more than chance makes them differ (`dispersion`) raise the penalty. So a rise
+each morning or each weekend is not a change. In a short history parts of a day replace days.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,9 +31,9 @@ _SURE: Final = 1.96
 _WITHIN: Final = 3.0
 """How much less likely an hour of the interval of a begin may be than the likeliest, in logarithm.
 
-Why not 1.92, as for other parameters: a begin is no smooth one, and 1.92 covers 91 %. For tiny
-changes in long series 3.68 is right (Hansen 2000); 3.0 covers at least 95 % of those that are found
-in hours.
+Why not 1.92, as for other parameters: a begin is not a smooth parameter, and 1.92 covers 91 %.
+For tiny changes in long series 3.68 is right (Hansen 2000); 3.0 covers at least 95 % of the changes
+that are found in hours.
 """
 _UPPER_QUARTER: Final = 0.75
 _ITS_CHI_SQUARE: Final = 1.3233
@@ -41,7 +41,7 @@ _ITS_CHI_SQUARE: Final = 1.3233
 _SHORT: Final = 7 * HOURS
 """A history of fewer hours is divided by the hour."""
 _PARTS: Final = 8
-"""Of a short history, whose differences say what is usual; none longer than `_LONGEST_PART`."""
+"""Parts of a short history, whose differences are the usual noise; at most `_LONGEST_PART` long."""
 _LONGEST_PART: Final = 6
 _LEAST_DAYS: Final = 4
 """Of the penalty: by the hour there are more places for a begin than by the day."""
@@ -167,7 +167,7 @@ def find_changes(
 
     Args:
         events: by hour, from the first hour observed to the last, without a gap.
-        chances: as many; what `kind` says.
+        chances: one per hour as well; their unit is that of `kind`.
         kind: a rate or a share.
 
     Example:
@@ -192,7 +192,7 @@ def find_changes(
     while True:
         placed = list(_placed(edges, by_hour, kind, spread))
         exact = [0, *(begins for begins, _, _ in placed), hours]
-        # Why: of a day in which a level begins, a part lies before it and looks like one more.
+        # Why: the part of a day before its level begins would look like another level.
         gains = [_gain(exact[at : at + 3], by_hour, kind) for at in range(len(placed))]
         if not gains or min(gains) >= penalty:
             break

@@ -1,4 +1,4 @@
-"""Markers: what happened at a time, such as a rollout or an incident, for plots and reports."""
+"""Markers: events at a time, such as a rollout or an incident, for plots and reports."""
 
 import csv
 from collections.abc import Sequence
@@ -64,7 +64,7 @@ def _marker(row: Sequence[str]) -> Marker:
 
 
 def journaled_markers(events: DataFrame, noted: Sequence[Marker]) -> tuple[Marker, ...]:
-    """Return the latest markers of a history and given ones, in order of time."""
+    """Return given markers and the latest of a history, in order of time."""
     marked = events.where(f.col("type") == f.lit(Marked.__struct_config__.tag))
     chosen = marked.select(f.unix_millis("at"), "reason", "destination").distinct()
     latest = chosen.orderBy(f.desc(f.unix_millis("at"))).limit(_MARKERS_MAX).collect()

@@ -1,4 +1,4 @@
-"""Places and causes as groups: what is one to people, whatever it is called today."""
+"""Groups of places and causes that are one thing to people, even if their names vary."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -46,7 +46,7 @@ def grouped_place(place: Column) -> Column:
 
 
 def grouped_name(place: str) -> str:
-    """Return what `grouped_place` returns, of one name."""
+    """Return the result of `grouped_place` for one name."""
     return re.sub(_NON_DURABLE, _NON_DURABLE_NAME, place) if "::" in place else place
 
 
@@ -97,7 +97,7 @@ def learn_groups(
 
 def _merged(place: str, group: str, merges: Merges) -> str:
     at, known = merges.get((place, group), (0, group))
-    # Why only later: what was merged and parted again goes no round.
+    # Why only later: groups that were merged and split again can't make a cycle.
     while (place, known) in merges and merges[place, known][0] > at:
         at, known = merges[place, known]
     return known

@@ -15,11 +15,11 @@ _ZIPS: Final = "/pyspark/python/lib/"
 
 
 def main() -> None:
-    """Import what workers need, and fork a worker whenever Spark asks for one, until it ends."""
+    """Import the workers' modules, and fork a worker whenever Spark asks for one, until it ends."""
     sys.path[:] = without_zips(sys.path)
     for name in ("pandas", "pyarrow.parquet", "pyspark.worker", "pyspark.sql.pandas.serializers"):
         import_module(name)
-    # Why: a worker looks for garbage after each task; what was imported is none.
+    # Why: a worker collects garbage after each task; imported objects are not garbage.
     gc.freeze()
     import_module("pyspark.daemon").manager()
 

@@ -65,8 +65,8 @@ def printable(text: str) -> str:
 def draw(chart: altair.TopLevelMixin, name: str) -> tuple[etree._Element, str]:
     """Return the plot as an SVG element, and its description.
 
-    Only shapes and text of known kinds come through, whatever a specification or a label says.
-    Times are drawn as UTC; those without a zone are taken for it.
+    Only shapes and text of known kinds come through: specifications and labels are untrusted.
+    Times are drawn as UTC, also times without a zone.
 
     Args:
         chart: its `description` is returned; without one, the names of its axes.
@@ -184,7 +184,7 @@ class Report:
     All input is text, never markup: message texts are untrusted.
 
     Args:
-        facts: what stands below the title; see `facts`.
+        facts: lines below the title; see `facts`.
 
     Attributes:
         summary: the lists of the first screen, by heading, such as `what_changed`.

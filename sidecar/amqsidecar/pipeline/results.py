@@ -15,7 +15,7 @@ from amqsidecar.pipeline.sources.output_files import list_names, read_file, remo
 
 _SUMMARY: Final = "summary.json"
 _SOURCE: Final = "_source"
-"""File that names what all tables beside it are made of."""
+"""File that names the source of all tables beside it."""
 
 
 class Results:
@@ -58,7 +58,7 @@ class Results:
         write_file(f"{self._folder}/{_SOURCE}", source.encode())
 
     def are_of(self, source: str) -> bool:
-        """Return whether an earlier run wrote all tables and the report, of the same source."""
+        """Return whether an earlier run wrote all tables and the report from this source."""
         names = list_names(self._folder)
         wanted = (*self._names, _SOURCE, self.report_path.rpartition("/")[2])
         return set(wanted).issubset(names) and source.encode() == read_file(

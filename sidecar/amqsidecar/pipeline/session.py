@@ -54,13 +54,13 @@ def open_session(job: str, master: str | None, conf: Sequence[str]) -> SparkSess
     if not is_connect:
         # Why: else PySpark asks Java eight times more for each column, to name our lines in errors.
         settings["spark.python.sql.dataFrameDebugging.enabled"] = "false"
-        # Why: else what is cached keeps all partitions of its shuffle, each a task of every query.
+        # Why: else a cached table keeps all partitions of its shuffle, each a task of every query.
         settings["spark.sql.optimizer.canChangeCachedPlanOutputPartitioning"] = "true"
     if not is_submitted:
         # Why: Spark has no file system of this name, and a sidecar's journal may have it.
         settings["spark.hadoop.fs.s3.impl"] = "org.apache.hadoop.fs.s3a.S3AFileSystem"
     if not is_submitted and (master is None or master.startswith("local")):
-        # Why: Spark's Python processes would be whatever `python3` is, without this package.
+        # Why: Spark would run its Python processes by any `python3`, without this package.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         # Why not as a setting: it would replace one of spark-defaults.conf. All others win over it.
         os.environ.setdefault("SPARK_SUBMIT_OPTS", _LATE_C2)

@@ -57,7 +57,7 @@ _ARROW: Final[Mapping[type[DataType], pyarrow.DataType]] = {
 
 
 def arrow_type(kind: DataType) -> pyarrow.DataType:
-    """Return the type of a column of ours in Arrow, whatever the version of Spark."""
+    """Return the Arrow type of one of our columns, the same with every version of Spark."""
     match kind:
         case MapType():
             value = pyarrow.field("value", arrow_type(kind.valueType), kind.valueContainsNull)
@@ -100,7 +100,7 @@ DEAD_LETTERS: Final = _table(
     ("persistent", _YES, "whether the producer sent it as persistent"),
     ("expired", _YES, "whether its time to live ran out"),
 )
-"""What lies in a dead-letter queue now, by `format("amqsidecar")`; bodies never."""
+"""Messages in a dead-letter queue now, by `format("amqsidecar")`; never bodies."""
 
 _GROUP: Final = (
     ("origin", _TEXT, "where it died; null = unknown"),
@@ -209,7 +209,7 @@ RECOVERY_SUMMARY: Final = _table(
     ("left_truncated", _COUNT, "first deaths that are not in the history: in no time to recovery"),
     ("negative_times", _COUNT, "ended before they began, by different clocks; counts as at once"),
 )  # fmt: skip
-"""What became of the messages, counted; without estimates."""
+"""Outcomes of the messages, counted; without estimates."""
 
 WHATIF_BY_DESTINATION: Final = _table(
     ("policy", _TEXT, "`history`: what really was; `proposal`: what the search found"),

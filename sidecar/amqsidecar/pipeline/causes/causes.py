@@ -1,4 +1,4 @@
-"""The job `causes`: groups of causes of death, new ones, and growing ones."""
+"""The job `causes`: groups of causes of death, new groups, and growing groups."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime

@@ -19,7 +19,7 @@ from amqsidecar.pipeline.results import begin_text, epoch_ms, minute_text
 from amqsidecar.pipeline.tables import EVERYWHERE
 
 MOST_GROUPS: Final = 6
-"""Groups in the plot: new or growing ones, then the most frequent; the rest is one."""
+"""Groups in the plot: new or growing groups, then the most frequent; the rest are one group."""
 MOST_DAYS: Final = 60
 """In the plot: the latest."""
 RECENT_DAYS: Final = 7
@@ -134,7 +134,7 @@ def _show_tables(
 
 
 def _recent(changes: pandas.DataFrame, seen: ComparedTimes) -> list[_Row]:
-    """Return changes that go on and are recent: those that cost most first."""
+    """Return recent changes that go on, by the deaths they cost, most first."""
     since_ms = seen.end_ms - RECENT_DAYS * DAY_MS
     rows = [
         row

@@ -120,7 +120,7 @@ def in_cells(events: DataFrame) -> DataFrame:
 def count_cells(events: DataFrame) -> DataFrame:
     """Return the number of events by cell: by cause, destination and hour.
 
-    The shuffle has one row per task and cell, whatever the skew.
+    The shuffle has one row per task and cell, regardless of skew.
 
     Returns:
         The columns of cells (see `in_cells`), `deaths` (bigint: events of the cell), `messages`
@@ -237,7 +237,7 @@ def cause_examples(deaths: DataFrame, cells: DataFrame, count: int) -> DataFrame
     )
     nth = f.row_number().over(latest.rowsBetween(Window.unboundedPreceding, Window.currentRow))
     wanted = cells.select("*", nth.alias("nth")).where(f.col("nth") <= count)
-    # Why: what is older than all of them need not be read.
+    # Why: older events need not be read.
     oldest_ms = wanted.agg(f.unix_millis(f.min("last_at")).alias("at_ms")).collect()[0]["at_ms"]
     is_wanted = [f.col("deaths.at") == f.col("wanted.last_at")]
     is_wanted += [f.col(f"deaths.{one}").eqNullSafe(f.col(f"wanted.{one}")) for one in _CELL]

@@ -1,7 +1,7 @@
-"""What became of messages, counted from the steps of their lives; numbers only, by numpy.
+"""Outcomes of messages, counted from the steps of their lives; numbers only, by numpy.
 
 A person who retries, redirects or restores a message after its end begins a new life of it. Lives
-are divided by time; a message's outcome is that of its last life, re-sends count in each.
+are divided by time. A message's outcome is that of its last life; re-sends count in every life.
 
 The steps of a life are put in order by their redelivery counts, not by their times: sidecars have
 clocks of their own. Round n of a life is its death with count n - 1 and its re-send n; the death
@@ -27,7 +27,7 @@ NONE: Final = -1
 """In place of an attempt, a stage or a time that a row of counts does not have."""
 
 RESENT, SUPPRESSED, FIRST_END = 0, 1, 2
-"""What is done with a message that died, by number: two sends, then the ends."""
+"""Acts on a message that died, by number: two sends, then the ends."""
 GIVEN_UP: Final = ("exhausted", "discarded", "cancelled", "dead_lettered")
 ENDS: Final = (*GIVEN_UP, "redirected")
 """A message is redirected if it stays away after a send to another place than that of its death."""
@@ -35,7 +35,7 @@ _REDIRECTED: Final = FIRST_END + ENDS.index("redirected")
 RENEWED: Final = FIRST_END + len(ENDS)
 """An act of a person that begins a new life, if the message has ended."""
 NOTED, CONSUMED, QUEUED = (RENEWED + number for number in (1, 2, 3))
-"""A note on a death, and proofs of what became of a re-send."""
+"""A note on a death, and proofs of a re-send's outcome."""
 SEND_OUTCOMES: Final = ("returned", "returned_later", "stayed", "open")
 MESSAGE_OUTCOMES: Final = (*ENDS, "recovered", "waiting", "too_young")
 HOURLY_OUTCOMES: Final = ("returned", "recovered")
@@ -74,8 +74,8 @@ note it is 2 * the time of its death in milliseconds, plus 1, and `place` is its
 see `MOMENT_STEP`; the others are numbers of texts.
 """
 _TOLD: Final = ("consumer", "queued_ms", "consumed")
-"""Of a step beside `STEPS`: the consumer of a death; of a send until when it lay in its queue, and
-whether it was consumed; `NOTHING` = not known."""
+"""Columns beside `STEPS`: the consumer of a death; for a send, until when it was in its queue and
+whether it was consumed; `NOTHING` = unknown."""
 
 GROUP: Final = ("origin", "cause_group")
 KEYS: Final = (
@@ -85,7 +85,7 @@ KEYS: Final = (
 )
 SUMS: Final = ("messages", "negative_times", "implied_returns", "repeated_resends", "proved")
 COUNTS: Final = pyarrow.schema([(name, pyarrow.int64()) for name in (*KEYS, *SUMS)])
-"""The counts that all tables are made of: re-sends, messages, and re-sends once more by the hour.
+"""The counts behind all tables: re-sends, messages, and again re-sends by the hour.
 
 `hour` counts from the epoch. `target` is where a redirected message was sent, or the consumer that
 failed; else `NOTHING`. `what` is 2 * the place in `OUTCOMES`, plus 1 if left-truncated.
@@ -93,11 +93,11 @@ failed; else `NOTHING`. `what` is 2 * the place in `OUTCOMES`, plus 1 if left-tr
 
 
 class ObservedStreams(NamedTuple):
-    """What is observed, and for how long.
+    """The observed streams, and how long each was observed.
 
     Attributes:
         streams: the numbers of the streams, ascending.
-        until_ms: the end of the observation of each.
+        until_ms: the end of each stream's observation.
         horizon_ms: time without a return after which a re-sent message counts as recovered.
         since_ms: only messages that first died at or after this; `NONE` = all.
     """
@@ -181,7 +181,7 @@ def count_lives(steps: pyarrow.Table, observed: ObservedStreams) -> pyarrow.Tabl
     }
     of_life = np.cumsum(rounds.is_first) - 1
     chosen = is_send & is_counted[of_life]
-    # Why only these: of younger re-sends those that returned are known, the others are not.
+    # Why only these: of younger re-sends only the returns are known.
     is_known = chosen & (seen_ms >= observed.horizon_ms)
     by_hour = {
         **{name: np.full(len(took_ms), NONE) for name in KEYS},
@@ -239,7 +239,7 @@ def _by_key(columns: Sequence[_Numbers]) -> tuple[_Numbers, _Flags]:
 
 
 def _ranks(values: _Numbers) -> tuple[_Numbers, int]:
-    """Return the place of each value among the distinct ones in order, and their number."""
+    """Return the rank of each value among the sorted distinct values, and their number."""
     # Why by Arrow: it finds few distinct values of many in a tenth of the time of `np.unique`.
     found = pyarrow.array(values).dictionary_encode()
     order = np.argsort(found.dictionary.to_numpy())
@@ -291,7 +291,7 @@ def _divided(steps: pyarrow.Table) -> tuple[_Numbers, pyarrow.Table]:
     note, death = _about(columns, (died_ms,), is_note, ~is_act)
     columns["cause"][death] = columns["cause"][note]
     columns["consumer"][death] = columns["place"][note]
-    # Why sends last: what is sent in the same millisecond was sent by the act.
+    # Why sends last: the act made a send in the same millisecond.
     turn = np.select([is_renewal, is_send], [1, 2], 0)
     rows = np.flatnonzero(np.isin(columns["id"], columns["id"][is_gone]))
     keys = (turn, at_ms, columns["check"], columns["id"])
@@ -436,7 +436,7 @@ def _changes(values: _Numbers) -> _Flags:
 def _with_next(rounds: _Rounds) -> tuple[_Rounds, _Numbers, _Flags, _Flags]:
     """Add when the next round began, and leave out final dead letters that the broker knew already.
 
-    What the broker knew already counts as sent where the message was before, not elsewhere.
+    A send that the broker knew already counts only if it went where the message was before.
 
     Returns:
         The rounds that are left; and of each when the next began, whether it did, and whether it
@@ -474,12 +474,12 @@ def _with_next(rounds: _Rounds) -> tuple[_Rounds, _Numbers, _Flags, _Flags]:
 def _messages(
     rounds: _Rounds, message: _Numbers, recovers: _Flags, is_send: _Flags, observed: ObservedStreams
 ) -> tuple[_Flags, dict[str, _Numbers]]:
-    """Return whether each life's message counts, and what became of these by their last lives.
+    """Return whether each life's message counts, and the outcomes of these by their last lives.
 
-    The latter as columns of `COUNTS`, a row per message. A life is judged until one horizon before
+    Outcomes are columns of `COUNTS`, a row per message. A life is judged until one horizon before
     the end of the observation.
-    Why not until the end: what was re-sent less than the horizon ago and has returned is known,
-    what has not is open; who counts only the known counts too few recoveries.
+    Why not until the end: of re-sends younger than the horizon only the returns are known, and
+    the others are open. Counting only the known would count too few recoveries.
     """
     starts = np.flatnonzero(rounds.is_first)
     lasts = np.flatnonzero(rounds.is_last)

@@ -41,13 +41,13 @@ _COUNTED: Final = ", ".join(f"{name} bigint" for name in COUNTS.names)
 
 
 class Survey(NamedTuple):
-    """What a history holds beside its messages.
+    """Facts of a history beside its messages.
 
     Attributes:
         streams: by their names.
         ends_ms: the end of the observation of each stream by its number.
         texts: names of places, consumers and cause groups, by number.
-        groups: by origin and cause group the number of the group that it is a part of.
+        groups: number of the containing group, by origin and cause group.
     """
 
     streams: Mapping[str, SeenStream]
@@ -63,7 +63,7 @@ def read_steps(
     since_ms: int | None = None,
     until_ms: int | None = None,
 ) -> DataFrame:
-    """Return the steps of all messages, and what else the files hold: `steps.DIVIDED`.
+    """Return the steps of all messages, and the files' other facts: `steps.DIVIDED`.
 
     Args:
         spark: the session.
@@ -106,7 +106,7 @@ def seen_of(read: DataFrame) -> Seen:
 
 
 def surveyed(seen: Seen, until_ms: int | None) -> Survey:
-    """Return the streams and texts of what was seen; see `survey`."""
+    """Return the streams and texts of all `Seen`; see `survey`."""
     texts = {text_number(one): one for one in seen.texts}
     until_us = inf if until_ms is None else until_ms * 1_000
     causes = (

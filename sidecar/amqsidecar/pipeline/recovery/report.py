@@ -27,7 +27,7 @@ from amqsidecar.pipeline.report import (
 from amqsidecar.pipeline.results import begin_text, epoch_ms, minute_text
 
 MOST_GROUPS: Final = 6
-"""In the plots: those that lose most."""
+"""Groups in the plots, by messages lost, most first."""
 RECENT_DAYS: Final = 7
 """How long before the latest change another may begin to be on the first screen."""
 _HOPELESS: Final = 0.05
@@ -150,7 +150,7 @@ def _lost(row: _Row) -> int:
 def _sorted(
     table: pandas.DataFrame, most_first: Sequence[str], then: Sequence[str]
 ) -> pandas.DataFrame:
-    """Return a table in order; what is unknown comes first."""
+    """Return a table in order; unknown values come first."""
     is_ascending = [False] * len(most_first) + [True] * len(then)
     return table.sort_values(
         [*most_first, *then], ascending=is_ascending, na_position="first", kind="stable"
@@ -158,7 +158,7 @@ def _sorted(
 
 
 def _most_lost(summary: pandas.DataFrame) -> pandas.DataFrame:
-    """Return the groups that lose most messages first; among those that lose none the largest."""
+    """Return the groups by messages lost, then by messages, most first."""
     lost = summary.assign(lost=summary[list(GIVEN_UP)].sum(axis=1))
     return _sorted(lost, ("lost", "messages"), GROUP).drop(columns="lost")
 
@@ -318,7 +318,7 @@ def _facets(
 
 
 def _point(row: _Row, ranked: Sequence[tuple[Any, Any]], x: str, place: object) -> dict[str, Any]:
-    """Return a row in a plot, with the name of its group, unlike those of the others."""
+    """Return a row in a plot, with a unique name of its group."""
     rank = ranked.index((row["origin"], row["cause_group"])) + 1
     label = shortened(f"{rank}. {_group_text(row)}", _LABEL_LETTERS)
     shares = {"share": row["share_recovered"], "low": row["low"], "high": row["high"]}

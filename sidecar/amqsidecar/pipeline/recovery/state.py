@@ -1,8 +1,8 @@
-"""The state of `recovery --state`: what was read of a history, for the next run.
+"""The state of `recovery --state`: the part of a history that was read, for the next run.
 
 It keeps the steps of all messages, so that a later run judges the whole history by its own question
 and reads only what is new. Each run writes a folder of steps and then, by one rename, a file
-`state-<number>.json` that names what counts. The highest number counts.
+`state-<number>.json` that names the valid folders. The highest number counts.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,11 +30,11 @@ Segments = list[tuple[int, int]]
 
 
 class Covered(msgspec.Struct, frozen=True):
-    """What was read of a history.
+    """The part of a history that was read.
 
     Attributes:
-        segments: of a journal, by stream.
-        files: of a table.
+        segments: read segments of a journal, by stream.
+        files: read files of a table.
     """
 
     segments: dict[str, Segments] = {}
@@ -42,13 +42,13 @@ class Covered(msgspec.Struct, frozen=True):
 
 
 class _Known(msgspec.Struct, frozen=True):
-    """What a file of the state holds.
+    """The content of a file of the state.
 
     Attributes:
         events: where the history is.
-        covered: what was read.
+        covered: the part that was read.
         kept: names of the folders that have its steps.
-        format: another number with each change of `DIVIDED`, `Seen` or `STEPS`.
+        format: raised with each change of `DIVIDED`, `Seen` or `STEPS`.
     """
 
     events: str
@@ -65,7 +65,7 @@ class KeptState:
     """
 
     def __init__(self, spark: SparkSession, folder: str, events: str) -> None:
-        """Open a folder, and remove what a killed run left there.
+        """Open a folder, and remove files that a killed run left there.
 
         Raises:
             ConfigError: the history or the state can't be read, or the state is of another history.
@@ -83,11 +83,11 @@ class KeptState:
 
     @property
     def name(self) -> str:
-        """A name of what is kept; it changes with what is kept."""
+        """A name of the kept steps; it changes with them."""
         return " ".join(self._known.kept)
 
     def advance(self) -> DataFrame:
-        """Read and keep what is unread, and return the steps of the whole history.
+        """Read and keep unread files, and return the steps of the whole history.
 
         Returns:
             `steps.DIVIDED`, of events of all times.
@@ -123,14 +123,14 @@ class KeptState:
         return self._spark.read.schema(DIVIDED).parquet(*(f"{self._folder}/{one}" for one in kept))
 
     def _clear(self) -> None:
-        """Remove files that don't count, also those of a killed run."""
+        """Remove files that don't count, including a killed run's."""
         needed = {self._file, *self._known.kept}
         ours = [n for n in list_names(self._folder) if n.startswith(("run-", "state-"))]
         remove(f"{self._folder}/{name}" for name in ours if name not in needed)
 
 
 def _opened(path: str, wanted: _Known) -> _Known:
-    """Return the content of a state file, if it is of the same history."""
+    """Return the content of a state file, if it belongs to this history."""
     try:
         content = msgspec.json.decode(read_file(path), type=dict[str, Any])
         for name, said in (("format", "format"), ("events", "history")):
@@ -151,7 +151,7 @@ def _opened(path: str, wanted: _Known) -> _Known:
 def unread_files(
     spark: SparkSession, path: str, covered: Covered
 ) -> tuple[list[EventFile], Covered]:
-    """Return the files that were not read, whatever their times, and what is covered with them.
+    """Return the unread files of all times, and the coverage once they are read.
 
     Raises:
         ConfigError: see `find_files`; or a table has none of the files that were read.

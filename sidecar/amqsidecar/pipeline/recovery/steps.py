@@ -55,7 +55,7 @@ TEXT_COLUMNS: Final = (
     "former_group",
 )
 COLUMNS: Final = (*TEXT_COLUMNS, "at", "died_at", "redelivery_id", "redelivery_count")
-"""What is read of an event."""
+"""Columns that are read of an event."""
 
 
 def _tag(event: type[Event]) -> str:
@@ -67,7 +67,7 @@ _KNOWN_TYPES: Final = frozenset(_tag(event) for event in AnyEvent.__args__)
 DEATHS: Final = (_tag(Received), _tag(Returned))
 SENDS: Final = (_tag(Resent), _tag(DuplicateSuppressed))
 ENDS: Final = tuple(_tag(event) for event in (Exhausted, Discarded, Cancelled, DeadLettered))
-"""What is done with a message that died: sends, then ends, in the order of `judge`'s numbers."""
+"""Acts on a message that died: sends, then ends, in the order of `judge`'s numbers."""
 RENEWALS: Final = (_tag(Retried), _tag(Redirected), _tag(Restored))
 """Acts of persons after which a message that has ended begins a new life."""
 _DEATH, _OTHER = -1, -2
@@ -112,14 +112,14 @@ class SeenStream(msgspec.Struct, array_like=True):
 
 
 class Seen(msgspec.Struct):
-    """What some files hold beside steps.
+    """Facts of some files beside steps.
 
     Attributes:
         streams: by their names.
-        texts: all that have numbers.
-        causes: by origin and cause the number of deaths and notes, and when the first was.
+        texts: all texts that have numbers.
+        causes: number of deaths and notes, and time of the first, by origin and cause.
         merges: see `places.Merges`; times in microseconds.
-        problems: where and what, of a file that can't be read; then nothing else counts.
+        problems: place and error of an unreadable file; then nothing else counts.
     """
 
     streams: dict[str, SeenStream]
@@ -143,7 +143,7 @@ class Seen(msgspec.Struct):
 def divided(
     batches: Iterable[pyarrow.RecordBatch], since_ms: int | None, until_ms: int | None
 ) -> Iterator[pyarrow.RecordBatch]:
-    """Yield the steps of events as `DIVIDED`, and last what else was seen.
+    """Yield the steps of events as `DIVIDED`, and last the other facts (`Seen`).
 
     Args:
         batches: of events, with `COLUMNS`.
@@ -230,7 +230,7 @@ class _TextNumbers:
 def _read(
     batch: pyarrow.RecordBatch, numbers: _TextNumbers, since_ms: int | None, until_ms: int | None
 ) -> tuple[Seen, _Numbers]:
-    """Return what was seen, without texts, and steps, the rows of a matrix."""
+    """Return facts without texts, and steps as the rows of a matrix."""
     texts = {name: _encoded(batch.column(name)) for name in TEXT_COLUMNS}
     at_us = _microseconds(batch.column("at"))
     is_inside = np.ones(len(at_us), dtype=np.bool_)

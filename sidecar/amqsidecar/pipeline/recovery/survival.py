@@ -13,8 +13,8 @@ _TINY: Final = 1e-12
 """Shares this near to 0 or 1 count as 0 or 1: sums of floating-point numbers are not exact."""
 
 FLOWS: Final = ("entered", "happened", "competed", "left")
-"""Counts at one time: came under observation; it happened; what makes it impossible happened;
-no longer observed. At its time of entry and of leaving a message is at risk."""
+"""Counts at one time: observation began; the event happened; a competing event happened;
+observation ended. A message is at risk at its times of entry and of leaving."""
 
 
 def cumulative_incidence(flows: pandas.DataFrame, confidence: float) -> pandas.DataFrame:

@@ -75,7 +75,7 @@ _COMPETED: Final = [OUTCOMES.index(("message", one)) for one in ENDS]
 
 
 def in_groups(counted: DataFrame, groups: Mapping[tuple[int, int], int]) -> DataFrame:
-    """Return `COUNTS` with the numbers of groups in place of those of parts of them."""
+    """Return `COUNTS` with parts of groups replaced by their groups."""
     if not groups:
         return counted
     rows = [(origin, cause, group) for (origin, cause), group in groups.items()]

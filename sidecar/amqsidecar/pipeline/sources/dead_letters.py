@@ -110,7 +110,7 @@ def _look(
     """Return a queue's messages without bodies, each with its size: all, or the requested number.
 
     Raises:
-        BrokerRefused: there is more than was seen; the sentence says how much, and what helps.
+        BrokerRefused: the queue has more; the sentence states how much, and the remedy.
     """
     at_most = max_messages or MAX_MESSAGES
     is_classic = link.description.kind is BrokerKind.CLASSIC
@@ -131,7 +131,7 @@ def _look(
                 f"or for these, by the option max_messages; Classic ends a look at "
                 f"maxBrowsePageSize of the policyEntry, {CLASSIC_LOOK_MAX} unless configured"
             )
-    # Why twice: what others take or add meanwhile is no fault of the look.
+    # Why twice: other clients may take or add messages meanwhile.
     if len(found) < min(before, at_most) and len(found) < min(
         link.count(queue, _COUNT_MAX), at_most
     ):

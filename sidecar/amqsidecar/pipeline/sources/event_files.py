@@ -34,7 +34,7 @@ from amqsidecar.pipeline.sources.journal_files import (
 from amqsidecar.pipeline.tables import EVENTS, arrow_schema
 
 SINK_LOG: Final = "_spark_metadata"
-"""What a streaming query leaves beside the files that it wrote; only files that it names count."""
+"""Log that a streaming query leaves beside its files; only files that it names count."""
 
 _CORES: Final = 8
 """Assumed where Spark Connect does not show the server's."""
@@ -51,7 +51,7 @@ log = structlog.get_logger("amqsidecar.pipeline")
 
 
 class TablePart(NamedTuple):
-    """The row groups of a table's file whose middle lies between two bytes.
+    """The row groups of a table's file whose middle is between two offsets.
 
     Attributes:
         folders: values of the columns that the folders of the table hold.
@@ -64,7 +64,7 @@ class TablePart(NamedTuple):
 
 
 EventFile = Slice | TablePart
-"""What is read of one file."""
+"""The part of one file that is read."""
 _FORMATS: Final = {"_delta_log": "delta", "metadata": "iceberg"}
 """Of tables whose files only their library knows, by a folder in them."""
 
@@ -125,7 +125,7 @@ def _opened(spark: SparkSession, kind: str, path: str) -> DataFrame:
 
 
 def journal_slices(path: str) -> list[Slice]:
-    """Return what is read of the files of a journal, and log missing segments; opens no file.
+    """Return the files of a journal to read, and log missing segments; opens no file.
 
     Raises:
         ConfigError: no segment is there.
@@ -172,7 +172,7 @@ def _covered(
 def _checked(table: DataFrame, url: str) -> DataFrame:
     for name in ADDED.difference(table.columns):
         table = table.withColumn(name, f.lit(None).cast(EVENTS[name].dataType))
-    # Why by their names: Spark takes what it reads from files as nullable.
+    # Why by their names: Spark treats every column of a file as nullable.
     types = dict(table.dtypes)
     wrong = [one.name for one in EVENTS if types.get(one.name) != one.dataType.simpleString()]
     if wrong:
@@ -226,7 +226,7 @@ def read_in_tasks(
 
 
 def in_tasks(files: Sequence[EventFile], cores: int = 1) -> list[list[EventFile]]:
-    """Return files in parts that take about as long as each other; large ones are divided."""
+    """Return files in parts of about equal duration; large files are divided."""
     costs = sum(_bytes_of(one) + _FILE_BYTES for one in files)
     share = max(_LEAST_TASK_BYTES, min(_PART_BYTES, costs // (cores * _TASKS_PER_CORE)))
     tasks: list[list[EventFile]] = []
@@ -267,13 +267,13 @@ def read_batches(
 ) -> Iterator[pyarrow.RecordBatch]:
     """Yield the events of files with these columns.
 
-    Row groups outside of the times are left out; of the others all rows come. A journal's segments
-    are found again where a compaction moved them.
+    Row groups outside the period are left out; the others come with all rows. If a compaction
+    moves a journal's segments, they are found again.
 
     Args:
         files: see `find_files`.
         columns: names of columns of `EVENTS`.
-        texts: those of them that come as dictionaries.
+        texts: the columns that come as dictionaries.
         since_ms: see `find_files`.
         until_ms: see `find_files`.
 
@@ -324,7 +324,7 @@ def _read_part(
 
 
 def _middle(footer: parquet.FileMetaData, group: int) -> int:
-    """Return where the middle of a row group lies in the file, as Spark divides files."""
+    """Return the offset of a row group's middle in the file, as Spark divides files."""
     chunks = [footer.row_group(group).column(one) for one in range(footer.num_columns)]
     starts = [one.dictionary_page_offset or one.data_page_offset for one in chunks]
     return int(min(starts) + sum(one.total_compressed_size for one in chunks) // 2)
@@ -352,7 +352,7 @@ def _with_folders(
 def read_columns(
     content: parquet.ParquetFile, one: Slice, columns: Sequence[str], asked: Mapping[str, Any]
 ) -> Iterator[pyarrow.RecordBatch]:
-    """Yield these columns of a slice, of the row groups that may hold what is asked."""
+    """Yield these columns of a slice, from the row groups that may have matching events."""
     groups = row_groups_of(content.metadata, {**asked, "segment": one.overlaps})
     wanted = list(columns) if one.is_whole else [*columns, "segment"]
     for batch in content.iter_batches(

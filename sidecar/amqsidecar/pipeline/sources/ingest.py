@@ -2,8 +2,7 @@
 
 A micro-batch is a range of segments that the checkpoint fixes before it is read, and Spark's file
 sink takes a batch of a number once. So a process may die at any time: the next one reads the same
-segments again, and what the dead one left in the table's folder without naming it in the table's
-log counts as nothing.
+segments again, and files of the dead process that the table's log doesn't name don't count.
 """
 
 import re
@@ -29,7 +28,7 @@ from amqsidecar.pipeline.sources.output_files import list_names, read_file, writ
 from amqsidecar.pipeline.tables import EVENTS_BY_DAY
 
 _MARK: Final = "_amqsidecar_ingest"
-"""A file with a random name in it, in table and checkpoint the same."""
+"""A file with a random name as content, equal in table and checkpoint."""
 
 _MARK_LENGTH: Final = 32
 _OUR_WORDS: Final = re.compile(r"amqsidecar\.errors\.ConfigError: (.+)")
@@ -174,14 +173,13 @@ def _stop_asked() -> Iterator[Callable[[], bool]]:
 
 
 def _pair(table: str, checkpoint: str) -> None:
-    """Make sure that a table and a checkpoint are of each other, or both new.
+    """Make sure that a table and a checkpoint belong together, or are both new.
 
-    A new checkpoint counts its batches from 0, and Spark would take those that the table has
-    already as done, so that events would be missing. If the process dies inside, the next call
-    goes on.
+    A new checkpoint counts its batches from 0. Spark would skip batches whose numbers the table
+    has already, so events would be missing. If the process dies midway, the next call goes on.
 
     Raises:
-        ConfigError: they are not.
+        ConfigError: they don't belong together.
     """
     of_table, of_checkpoint = _mark(table), _mark(checkpoint)
     if of_table is not None and of_table == of_checkpoint:

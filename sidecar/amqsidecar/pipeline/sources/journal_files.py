@@ -96,7 +96,7 @@ def list_streams(paths: Iterable[str]) -> dict[str, list[JournalFile]]:
 def folder_of(path: str) -> tuple[Any, str, str]:
     """Return the file system of a folder, its path there, and its URL as Spark takes it.
 
-    A path without a scheme is one of this machine, whatever Spark's default file system is.
+    A path without a scheme is on this machine, even if Spark has another default file system.
 
     Raises:
         ConfigError: the kind of URL is unknown, or its library is not installed.
@@ -236,7 +236,7 @@ def read_slice(
     """Yield the rows of a slice, from other files if a compaction removed its own meanwhile.
 
     Args:
-        wanted: what was planned.
+        wanted: the planned slice.
         read: reads one slice of an open file.
         find_again: lists the journal anew and returns where the segments of a slice are.
         texts: see `opened`.
@@ -294,11 +294,11 @@ def _check_end(file: JournalFile, footer: parquet.FileMetaData) -> None:
 def row_groups_of(
     footer: parquet.FileMetaData, may_hold: Mapping[str, Callable[[Any, Any], bool]]
 ) -> list[int]:
-    """Return the numbers of the row groups that can hold what is asked for.
+    """Return the numbers of the row groups that can hold matching rows.
 
     Args:
-        footer: of the file.
-        may_hold: by column: says it of the smallest and the largest value.
+        footer: the file's footer.
+        may_hold: by column: decides it by the smallest and the largest value.
     """
     groups = set(range(footer.num_row_groups))
     for column, is_asked in may_hold.items():

@@ -1,7 +1,6 @@
 """Files that jobs write and read beside Spark's tables, on this machine or in an object store.
 
-A URL means what it means to `folder_of`, also where no driver of Spark is in this process (Spark
-Connect).
+URLs are those of `folder_of`, also where this process has no Spark driver (Spark Connect).
 """
 
 from collections.abc import Iterable
@@ -49,7 +48,7 @@ def list_names(path: str) -> list[str]:
 
 
 def remove(paths: Iterable[str]) -> None:
-    """Remove files, and folders with their content, in this order; missing ones are ignored."""
+    """Remove files, and folders with their content, in this order; missing paths are ignored."""
     for path in paths:
         system, inner, _ = folder_of(path)
         system.invalidate_cache()

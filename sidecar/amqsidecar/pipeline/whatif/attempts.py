@@ -1,4 +1,4 @@
-"""Attempts of messages as arrays: those of history with their outcomes, and those of a policy.
+"""Attempts of messages as arrays: history's attempts with outcomes, and a policy's attempts.
 
 One row per message, one column per re-send; times are in milliseconds, infinity = no such re-send.
 """
@@ -32,14 +32,14 @@ class Usual:
 
 @dataclass(frozen=True)
 class WindowCounts:
-    """What a destination's windows of `WINDOW_MS` saw, from the first to the last of history.
+    """Counts by window of `WINDOW_MS` of a destination, from the first to the last of history.
 
     Attributes:
         first: number of the first window, since the epoch.
         deaths: first deaths in each window.
-        successes: re-sends in each window that succeeded.
-        failures: those that failed, of messages that recovered later.
-        lost: those that failed, of messages that never did.
+        successes: successful re-sends in each window.
+        failures: failed re-sends of messages that recovered later.
+        lost: failed re-sends of messages that never recovered.
     """
 
     first: int
@@ -122,10 +122,10 @@ class Reach:
     """The range that history tried with enough messages for a forecast.
 
     Attributes:
-        first_ms: the first re-sends, since the first death.
-        at_ms: the last ones.
+        first_ms: time of the first re-sends, since the first death.
+        at_ms: time of the last re-sends, likewise.
         least_wait_ms: shortest waits since the death before.
-        number: re-sends of one message.
+        number: number of re-sends of one message.
     """
 
     first_ms: float
@@ -134,13 +134,13 @@ class Reach:
     number: int
 
     def is_too_early(self, planned: Tries) -> Mask:
-        """Tell which re-sends come before any of history, and no later one shows what it would."""
+        """Return re-sends before any of history that no later re-send within its range follows."""
         is_early = (planned.at_ms < self.first_ms) | ~planned.is_made
         return np.logical_and.accumulate(is_early[:, ::-1], axis=1)[:, ::-1]
 
 
 MOST_REACHED: Final = 20
-"""History reaches a point where at least this number of re-sends lie at or beyond it."""
+"""History reaches a point if at least this number of re-sends are at or beyond it."""
 _LEAST_SHARE: Final = 0.05
 """... or re-sends of this share of few messages."""
 _SLACK: Final = 1.1

@@ -1,7 +1,7 @@
-"""The course of each message: what the policies decide on it, death by death.
+"""The course of each message: the policies' decisions on it, death by death.
 
 Rules beyond the broker's may look at the cause and the properties of each message, so messages are
-sorted by what the policies come to. There are few courses, however many messages.
+grouped by the policies' decisions. Even many messages have few courses.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -96,7 +96,7 @@ def _number(kind: tuple[str, bool, bool], plans: Mapping[str, DelayPlan]) -> int
 
 
 def with_courses(messages: DataFrame, planner: Planner, *, asks: bool) -> DataFrame:
-    """Return messages with a column `course`: alike are those that the policies treat alike."""
+    """Return messages with a column `course`, equal where the policies decide alike."""
     if not asks:
         return messages.withColumn("course", f.xxhash64(*_ASKED[:3]))
     schema = StructType([*messages.schema, StructField("course", LongType())])

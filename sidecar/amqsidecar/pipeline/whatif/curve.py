@@ -24,7 +24,7 @@ CELLS: Final = 404
 """Cell 0 ends at `FIRST_EDGE_MS`, each other 5 % later than the one before: more than a year."""
 EDGES_MS: Final[Numbers] = FIRST_EDGE_MS * GROWTH ** np.arange(CELLS, dtype=np.float64)
 NEVER: Final = CELLS
-"""The cell of what is not recovered by the end of the grid."""
+"""The cell of messages that have not recovered by the end of the grid."""
 
 _MOST_ROUNDS: Final = 500
 _CLOSE: Final = 1e-6

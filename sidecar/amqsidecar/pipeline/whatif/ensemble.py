@@ -1,9 +1,9 @@
 """Which failure models a history supports, and how much.
 
 Each model is fitted to one half of the messages and asked how likely the other half is. A model
-that explains more gets more weight; where the evidence is thin several have some. What none
-explains is measured on the same halves: failures that come together, in periods from 30 s to a day
-or of one message, and success by attempt.
+that explains more gets more weight; with thin evidence several have some. Unexplained variation is
+measured on the same halves: failures that come together, in periods from 30 s to a day or of one
+message, and success by attempt.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -51,12 +51,12 @@ _PRIOR: Final[Mapping[str, float]] = {
     "repair, any time": 0.05,
     _OUTAGE: 0.5,
 }
-"""What models weigh that explain a history equally well: those with fewer parameters more."""
+"""Weights of models that explain a history equally well; fewer parameters weigh more."""
 
 _UNTOLD: Final = 0.25
 """Weight of a rival that the history can't tell from the likeliest, beside that."""
 _POISON: Final = 0.05
-"""Later re-sends that succeed less than this, beside first ones, are of poison."""
+"""Poison: later re-sends succeed less than this share of the first re-sends' rate."""
 LEAST_WEIGHT: Final = 0.01
 """Models with less are left out of a forecast."""
 _DECISIVE_MESSAGES: Final = 300.0
@@ -78,16 +78,16 @@ class Evidence:
     """The evidence in the history of a destination and cause group about its failures.
 
     Attributes:
-        messages: how many it is taken from.
+        messages: number of messages that it comes from.
         success_by_attempt: share of the re-sends of each number that succeeded.
         waited_ms: median wait before the re-sends of each number.
         over_dispersion: variance of the failures in a period beside that of independent ones, by
             `SCALES_MS`: 1 where messages fail by themselves, more where they fail together.
-        left_over: how far the success rate swings between periods beside what the models say of
+        left_over: how far the success rate swings between periods beyond the models' probability of
             each re-send, by `SCALES_MS`, and last between messages: a standard deviation; 0 = no
             more than by chance.
-        misfit: mean distance between the models' success by attempt and that of history, or the
-            largest of one attempt beyond what chance makes likely.
+        misfit: mean distance between the models' success by attempt and history's, or the largest
+            of one attempt beyond chance.
     """
 
     messages: int
@@ -109,12 +109,12 @@ class Ensemble:
     """Models with weights for the messages of one destination and cause group.
 
     Attributes:
-        models: those with at least `LEAST_WEIGHT`, the likeliest first.
-        weights: of these, in sum 1.
-        reach: how far history tried.
-        evidence: what stands behind the weights.
-        any_repair: repair at any time, whatever its weight.
-        messages: how many the history has.
+        models: models with at least `LEAST_WEIGHT`, the likeliest first.
+        weights: weights of these; they sum to 1.
+        reach: the range that history tried.
+        evidence: the evidence for the weights.
+        any_repair: repair at any time, regardless of its weight.
+        messages: number of messages of the history.
     """
 
     models: Sequence[FailureModel]
@@ -156,7 +156,7 @@ def fit_ensemble(
     periods = _periods(known, died_ms)
     shares = np.broadcast_to(success_by_attempt(known), known.at_ms.shape)
     by_chance = [dispersion(known, shares, period) for period in periods[:-1]]
-    # Why only then: what fails by itself doesn't need it, and it takes long to fit.
+    # Why only then: independent failures don't need it, and it takes long to fit.
     is_shared = any(one.is_sure for one in by_chance)
     rates = rates_between(windows) if is_shared else None
     is_tried = tried_windows(windows)
@@ -260,9 +260,9 @@ class Dispersion:
     """How far outcomes of the same period come together.
 
     Attributes:
-        ratio: variance of the successes in a period beside that of independent ones; 1 = none.
+        ratio: variance of a period's successes over that of independent successes; 1 = no excess.
         swing: standard deviation of the success rate between periods, without chance.
-        is_sure: whether it is more than chance makes likely.
+        is_sure: whether it exceeds chance.
     """
 
     ratio: float
@@ -271,11 +271,11 @@ class Dispersion:
 
 
 def dispersion(known: KnownTries, rates: Numbers, period: Indexes) -> Dispersion:
-    """Return how far outcomes come together that have these probabilities.
+    """Return how far outcomes with these probabilities come together.
 
     Args:
         known: the messages.
-        rates: probability of success of each re-send, by what is held to be the reason.
+        rates: probability of success of each re-send, by the assumed reason.
         period: number of the period of each known re-send.
     """
     rate = np.clip(rates[known.is_known], 1e-3, 1 - 1e-3)
@@ -286,7 +286,7 @@ def dispersion(known: KnownTries, rates: Numbers, period: Indexes) -> Dispersion
         return Dispersion(1.0, 0.0, is_sure=False)
     squares = np.bincount(period, missed)[is_shared] ** 2
     expected = np.bincount(period, rate * (1 - rate))[is_shared]
-    # Why not `expected`: of two outcomes of a period, whatever each by itself.
+    # Why not `expected`: only products of two different outcomes of a period count here.
     crossed = squares - np.bincount(period, missed**2)[is_shared]
     pairs = (together[is_shared] * (together[is_shared] - 1.0)).sum()
     return Dispersion(
@@ -297,10 +297,10 @@ def dispersion(known: KnownTries, rates: Numbers, period: Indexes) -> Dispersion
 
 
 def _with_rival(weights: Numbers, names: Sequence[str], known: KnownTries) -> Numbers:
-    """Return weights of models, with some for what a history can't tell from the likeliest.
+    """Return weights of models, with some for a rival that the history can't rule out.
 
-    That is where re-sends after the first one succeed less often: messages may grow too old. If
-    none succeeds, it is poison.
+    The rival counts where re-sends after the first succeed less often: messages may grow too old.
+    If hardly any succeeds, it is poison.
     """
     tried, won = (one.sum(axis=0) for one in (known.is_known, known.has_succeeded))
     first, later = (won[one].sum() / max(1, tried[one].sum()) for one in (slice(1), slice(1, None)))

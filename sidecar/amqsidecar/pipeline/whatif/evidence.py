@@ -118,9 +118,9 @@ def _sample_schema() -> pa.Schema:
 
 
 def _sample(messages: DataFrame, least_messages: int) -> DataFrame:
-    """Return some messages of each group, with the group whose models they are for.
+    """Return a sample of each group, with the group whose models it is for.
 
-    Which ones the hash of their ids decides.
+    The hash of a message's id decides whether it is in the sample.
     """
     sizes = messages.groupBy("destination", "cause_group").count()
     frame: pd.DataFrame = sizes.toPandas()

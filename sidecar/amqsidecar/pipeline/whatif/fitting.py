@@ -38,10 +38,10 @@ class Counted:
 
 
 def counted(known: KnownTries) -> Counted:
-    """Return messages of the same times and outcomes once, with their number.
+    """Return messages with equal times and outcomes once, with their number.
 
-    Times count as the same within 5 %. Windows are those of one of them: models that look at these
-    take every message.
+    Times within 5 % count as equal. The windows come from one of the messages: models that use
+    windows take every message.
     """
     cells = np.where(known.is_made, cell_of(np.where(known.is_made, known.at_ms, 0.0)), -1)
     keys = np.hstack([cells, known.has_failed, known.has_succeeded])
@@ -116,7 +116,7 @@ def fit_outage(history: Counted, rates: Numbers, is_tried: Mask) -> Draws:
 
 
 def fit_any_repair(history: Counted) -> Repair:
-    """Return the model with whatever distribution is likeliest; see `curve.fit_curve`."""
+    """Return the model with the likeliest distribution; see `curve.fit_curve`."""
     failed, recovered = history.known.failed_ms, history.known.recovered_ms
     cells = np.where(np.isinf(recovered), NEVER, cell_of(finite(recovered)))
     return Repair(fit_curve(cell_of(failed), cells, history.counts))

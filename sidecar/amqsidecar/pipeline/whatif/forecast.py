@@ -1,4 +1,4 @@
-"""Forecasts of a policy for messages of history, with an interval, and what lies beyond reach."""
+"""Forecasts of a policy for messages of history, with an interval and the part beyond reach."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,12 +23,12 @@ _SAME_SHARE, _SAME_MS = 0.05, 1_000.0
 
 @dataclass(frozen=True)
 class Played:
-    """What one model says of a policy's re-sends of some messages; rows and columns as planned.
+    """One model's forecast of a policy's re-sends of some messages; rows and columns as planned.
 
     Attributes:
         sent: probability that each re-send is made.
         recovered: probability that it is the one that succeeds.
-        is_within: whether it lies within the reach of history.
+        is_within: whether it is within the reach of history.
     """
 
     sent: Numbers
@@ -51,9 +51,9 @@ def play(model: FailureModel, known: KnownTries, planned: Tries, reach: Reach) -
 
 
 def is_changed(known: KnownTries, planned: Tries) -> Mask:
-    """Tell for which messages a policy's re-sends are others than those of history.
+    """Return which messages have other re-sends by a policy than in history.
 
-    Times within 5 % or a second are the same. What would follow a success does not count.
+    Times within 5 % or a second are equal. Re-sends planned after a success don't count.
     """
     width = max(known.at_ms.shape[1], planned.at_ms.shape[1])
     was, now = _widened(known.at_ms, width), _widened(planned.at_ms, width)
@@ -95,17 +95,17 @@ class Totals:
     Attributes:
         weight: of the model.
         doubt: additional standard deviation, as a share of the changed messages.
-        messages: how many there are.
-        changed: of them, those with other re-sends than in history.
-        recovered: those that recover.
-        within: those that recover by a re-send within reach; where no model explains the history,
-            only those that are treated as there.
-        beyond: those of the others that may recover.
-        resends: their re-sends.
-        resends_least: at least, where reach or models end.
-        resends_most: at most.
-        unsettled: those treated as in history, of which the outcome is not known yet.
-        settling: those of them that likely recover.
+        messages: number of messages.
+        changed: messages with other re-sends than in history.
+        recovered: messages that recover.
+        within: messages that recover by a re-send within reach; where no model explains the
+            history, only messages treated as in history.
+        beyond: other messages that may recover.
+        resends: number of re-sends.
+        resends_least: minimum re-sends, where reach or models end.
+        resends_most: maximum re-sends, likewise.
+        unsettled: messages treated as in history whose outcome is not known yet.
+        settling: unsettled messages that likely recover.
     """
 
     weight: float
@@ -125,7 +125,7 @@ class Totals:
 def in_parts(amounts: Numbers) -> Numbers:
     """Return amounts of messages in whole parts of 2**-20.
 
-    So sums are exact, and the same in whatever order and by whichever task they are made.
+    So sums are exact, and don't depend on the order or the tasks that add.
     """
     return np.round(amounts * _PARTS) / _PARTS
 
@@ -141,7 +141,7 @@ def sum_up(
         played = play(model, known, planned, ensemble.reach)
         by_message = in_parts(played.recovered.sum(axis=1))
         within = in_parts(np.where(played.is_within, played.recovered, 0.0).sum(axis=1))
-        # Why changed: what history did is known, however few did it.
+        # Why changed: outcomes of history's own re-sends are known, even if they are few.
         is_tried_on = changed & (planned.is_made & ~played.is_within).any(axis=1)
         if not ensemble.evidence.is_supported:
             is_tried_on, within = changed, np.zeros(len(changed))
@@ -181,13 +181,13 @@ class Interval:
 
 @dataclass(frozen=True)
 class PolicyForecast:
-    """What a policy comes to.
+    """The result of a policy.
 
     Attributes:
-        messages: how many it was played on.
-        beyond: of them, those whose end lies beyond the reach of history.
-        recovered: how many recover.
-        resends: re-sends in all.
+        messages: number of messages that it was played on.
+        beyond: number of messages whose end is beyond the reach of history.
+        recovered: number of messages that recover.
+        resends: total number of re-sends.
     """
 
     messages: float
@@ -199,8 +199,8 @@ class PolicyForecast:
 def forecast(groups: Sequence[Sequence[Totals]]) -> PolicyForecast:
     """Return the forecast over groups, each with the sums of its models.
 
-    Which model is true is drawn for all groups at once, so that a doubt about the models does not
-    even out over many groups; what chance does is drawn for each.
+    The true model is drawn for all groups at once, so doubt about the models does not even out over
+    many groups; chance is drawn for each group.
     """
     chance = np.random.default_rng(_SEED)
     which, doubt = chance.random(_DRAWS), chance.standard_normal(_DRAWS)

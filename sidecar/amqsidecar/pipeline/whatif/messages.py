@@ -13,7 +13,7 @@ KEPT_FOR_A_PERSON: Final = "was parked or held for a person"
 
 _KEPT: Final = ("parked", "held")
 _FIRST: Final = ("origin", "cause_group", "cause", "properties", "persistent", "expired")
-"""What the first death says of a message."""
+"""Columns of a message that come from its first death."""
 
 
 def read_messages(events: DataFrame, until_ms: int | None, horizon_ms: int) -> DataFrame:
@@ -31,7 +31,7 @@ def read_messages(events: DataFrame, until_ms: int | None, horizon_ms: int) -> D
         horizon_ms: time without another death after which a re-send counts as successful.
 
     Returns:
-        One row per message: `number`, a hash of its id; `left_out`, why it says nothing (null = it
+        One row per message: `number`, a hash of its id; `left_out`, why it doesn't count (null = it
         counts); of its first death `destination` (the address of a fully qualified name),
         `cause_group` ("" = the broker gave none), `cause`, `properties`, `persistent`, `expired`
         and `arrived_ms`; `observed_ms` from then to the end of the observation. By re-send

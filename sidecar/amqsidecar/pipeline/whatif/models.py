@@ -1,7 +1,7 @@
 """Failure models: why re-sends of one kind of message fail.
 
 A model is fitted to the history of a destination and cause group (`fitting.py`). It says how likely
-that history is, and what another policy's re-sends of the same messages would come to.
+that history is, and how another policy's re-sends of the same messages would end.
 """
 
 from dataclasses import dataclass
@@ -19,14 +19,14 @@ _FURTHER: Final = 2
 _SHORTER: Final = 10
 """... and waits of a tenth of the shortest."""
 _SOONER_MS: Final = 300_000
-"""... and not by more than this: what happens within minutes no attempt shows."""
+"""... but shorter by at most this: attempts don't show changes within minutes."""
 
 
 class FailureKind(StrEnum):
-    """What a model takes to be the reason; as tables and the report name it."""
+    """The reason that a model assumes; as tables and the report name it."""
 
     TIME = "time"
-    """Time heals: something is broken for a time, for each message its own."""
+    """Time heals: something is broken for a time that differs by message."""
     CHANCE = "chance"
     """Each attempt fails by chance, which may differ from one to the next."""
     DOWN_OR_LOADED = "down_or_loaded"
@@ -34,7 +34,7 @@ class FailureKind(StrEnum):
 
 
 # Rates: `of` returns the probability of success of each attempt, of a message that can succeed;
-# `is_beyond`, which attempts lie beyond what history shows.
+# `is_beyond`, which attempts are beyond the range that history shows.
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,9 @@ class ChanceRate:
 
 
 class RateBy(StrEnum):
-    """What the rate of an attempt may depend on; times count in octaves.
+    """The variable that the rate of an attempt depends on; times count in octaves.
 
-    Why all: under one policy number, wait and time of an attempt say the same.
+    Why all: under a single policy, number, wait and time of an attempt are equivalent.
     """
 
     NUMBER = "number"
@@ -77,7 +77,7 @@ class RateBy(StrEnum):
 
 @dataclass(frozen=True)
 class PlaceRate:
-    """The rate of each attempt by its place, whatever else."""
+    """The rate of each attempt by its place alone."""
 
     by: RateBy
     places: Numbers
@@ -100,7 +100,7 @@ class WindowRate:
 
     Attributes:
         rates: by index of the window.
-        is_tried: whether history re-sent anything near it; likewise.
+        is_tried: whether history re-sent a message near it; likewise.
     """
 
     rates: Numbers
@@ -121,12 +121,12 @@ Rate = ChanceRate | PlaceRate | WindowRate
 class Draws:
     """A model in which attempts succeed independently, each with its own probability.
 
-    Some messages may never succeed. A planned re-send and the one of the same number in history
-    share their luck: what succeeded by a small probability succeeds by a greater one, too. So a
-    policy that does what history did comes to what history came to.
+    Some messages may never succeed. A planned re-send and history's re-send of the same
+    number share their luck: a success at a small probability stays one at a greater probability.
+    So a policy that repeats history gets history's outcomes.
 
     Attributes:
-        rate: of each attempt.
+        rate: success rate of each attempt.
         never: share of the messages that never succeed.
     """
 
@@ -166,7 +166,7 @@ def coupled(rate: Rate, known: KnownTries, planned: Tries) -> Numbers:
     before, now = rate.of(known)[:, :count], rate.of(planned)
     has_failed, has_succeeded = known.has_failed[:, :count], known.has_succeeded[:, :count]
     same = now[:, :count]
-    # Why not by the quotient alone: what hardly ever succeeds did so here all the same.
+    # Why not by the quotient alone: even an attempt with a tiny rate succeeded here.
     is_likelier = now[:, :count] >= before
     same = np.where(
         has_succeeded, np.where(is_likelier, 1.0, same / np.maximum(before, _TINY)), same
@@ -227,5 +227,5 @@ FailureModel = Draws | Repair
 probability that a message has not recovered after each planned re-send, as if all before it failed:
 0 or 1 where history has the outcome; it never grows along a row, and columns of re-sends that are
 not made have the value before them. `open_shares` is the same for messages without a history.
-`is_beyond` says which planned re-sends lie beyond what history shows, by this model.
+`is_beyond` marks planned re-sends beyond the range that history shows, by this model.
 """

@@ -48,7 +48,7 @@ class Candidate:
 
     @property
     def asks(self) -> frozenset[str]:
-        """What its rules read of messages; see `amqsidecar.plugin.Plugin`."""
+        """Facts of messages that its rules read; see `amqsidecar.plugin.Plugin`."""
         asks: frozenset[str] = getattr(self.decider, "asks", frozenset())
         return asks
 
@@ -114,7 +114,7 @@ def dead_letter_of(death: FirstDeath) -> DeadLetter:
 def plan_of(
     decider: Decider, dead_letter: DeadLetter, *, most_attempts: int, back_ms: int = 0
 ) -> DelayPlan:
-    """Return the delays of a policy for messages that die like one, and again after each re-send.
+    """Return a policy's delays for messages that die like `dead_letter`, after each re-send too.
 
     Collision avoidance is left out: it varies a delay evenly to both sides, so the delay without it
     is the expected one.

@@ -2,8 +2,8 @@
 
 The time of a re-send is the sum of the policy's delays, the sidecar's lateness and the times to the
 next death. The last two are those of the same re-send in history, or else usual values of the
-destination. What it comes to is what the failure models of the destination and cause group say,
-given what history did with the message (`forecast.py`).
+destination. The failure models of the destination and cause group forecast its outcome, given the
+message's history (`forecast.py`).
 """
 
 from collections import defaultdict
@@ -44,19 +44,19 @@ _NUMBERS_AT_ONCE: Final = 500_000
 """Messages times re-sends in one matrix, of which a dozen are needed: bounds the memory."""
 _KEYS: Final = ["destination", "cause_group", "course"]
 _AVERAGED: Final = ("weight", "doubt")
-"""Of `Totals`: the same in each part, and known from the ensemble."""
+"""Fields of `Totals` that are equal in each part and come from the ensemble."""
 
 
 @dataclass(frozen=True)
 class Known:
-    """The history of some messages of one kind; times are since each one's first death.
+    """The history of some messages of one kind; times count from each message's first death.
 
     Attributes:
-        arrived_ms: first deaths, since the epoch.
+        arrived_ms: times of first deaths, since the epoch.
         observed_ms: ends of the observation.
-        late_ms: lateness of each re-send; the last column has what is usual.
-        back_ms: from each re-send to the next death; the last column has what is usual.
-        tries: the re-sends, and what became of them.
+        late_ms: lateness of each re-send; the last column has the usual value.
+        back_ms: from each re-send to the next death; the last column has the usual value.
+        tries: the re-sends and their outcomes.
     """
 
     arrived_ms: Numbers
@@ -123,7 +123,7 @@ def resend_times(plan: DelayPlan, known: Known) -> Numbers:
 
 
 def _columns(usual_at_end: Numbers, count: int) -> Numbers:
-    """Return `count` columns; the last one, the usual one, fills in for those that are missing."""
+    """Return `count` columns; the last one has usual values and replaces missing columns."""
     own, usual = usual_at_end[:, :-1][:, :count], usual_at_end[:, -1:]
     return np.hstack([own, np.repeat(usual, count - own.shape[1], axis=1)])
 

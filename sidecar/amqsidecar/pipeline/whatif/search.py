@@ -68,8 +68,8 @@ class Scores:
     Attributes:
         share: share of messages that recover.
         deliveries: number of re-sends.
-        mean_ms: average time to recovery of those that recover.
-        p90_ms: time by which nine tenths of those have recovered.
+        mean_ms: average time to recovery of messages that recover.
+        p90_ms: time by which nine tenths of these have recovered.
     """
 
     share: Numbers
@@ -142,9 +142,9 @@ def choose(scores: Scores, recoverable_ms: float, rule: Rule) -> int:
 
 
 def mean_recoverable_ms(ensembles: Sequence[Ensemble]) -> float:
-    """Return the mean time at which messages become recoverable, without those that never do.
+    """Return the mean time at which messages become recoverable, if they ever do.
 
-    By the models in which time decides; where only chance does, messages are recoverable at once.
+    It follows the models in which time decides; by chance alone, messages are recoverable at once.
     """
     masses = np.zeros(len(EDGES_MS))
     for ensemble in ensembles:

@@ -29,7 +29,7 @@ from amqsidecar.pipeline.whatif.search import (
 
 _QUANTILES: Final = {"recovery_p50_ms": 0.5, "recovery_p90_ms": 0.9, "recovery_p99_ms": 0.99}
 _MOST_DOUBTFUL: Final = 0.05
-"""Of the messages, those that no model explains and that a policy treats in another way."""
+"""Maximum share of messages that no model explains and that a policy treats differently."""
 
 
 def by_destination(played: DataFrame, ensembles: Mapping[GroupKey, Ensemble]) -> pa.Table:
@@ -99,7 +99,7 @@ def propose(
 def judge(
     rows: Sequence[dict[str, Any]], ensembles: Mapping[GroupKey, Ensemble], played: DataFrame
 ) -> list[dict[str, Any]]:
-    """Return rows of `propose` with what the replay says of the chosen settings."""
+    """Return rows of `propose` with the replay's results for the chosen settings."""
     both = played.where(f.col("policy").isin(HISTORY, PROPOSAL))
     found = {
         (row["policy"], row["destination"]): row

@@ -166,7 +166,7 @@ def run_whatif(spark: SparkSession, options: WhatifOptions) -> dict[str, object]
 
 
 def _as_written(played: DataFrame, base: str, destinations: Sequence[str]) -> DataFrame:
-    """Return what was played with the base in place of the proposal, but at these destinations."""
+    """Return `played` with the base replacing the proposal, except at these destinations."""
     is_written = f.col("destination").isin(*destinations)
     is_proposal = f.col("policy") == PROPOSAL
     kept = played.where(~is_proposal | is_written)

@@ -1,7 +1,7 @@
 """The windows of a destination: when it was out of order for all messages at the same time.
 
-A hidden Markov model of two states finds out when: what re-sends came to, and in which windows
-messages died first. Windows without either lie between others.
+A hidden Markov model of two states finds out when, from the outcomes of re-sends and the windows of
+first deaths. Windows without either are inferred from their neighbours.
 """
 
 import numpy as np
@@ -15,13 +15,13 @@ _LOST_WEIGHT = 0.3
 _BLOCK = 3
 """Neighbouring windows that are hidden from each other."""
 _NEAR = 10
-"""Windows on each side of one with a re-send, of which it says something."""
+"""A re-send is evidence for this number of windows on each side."""
 _OWN_WEIGHT = 4.0
-"""As many re-sends the states weigh beside what a window itself saw."""
+"""Weight of the states beside a window's own re-sends, as a number of re-sends."""
 
 
 def tried_windows(windows: WindowCounts) -> Mask:
-    """Return which windows have re-sends, or lie near such."""
+    """Return which windows have re-sends, or are near such windows."""
     tried = np.cumsum(windows.successes + windows.failures + windows.lost)
     at = np.arange(len(tried))
     before = np.where(at > _NEAR, tried[np.maximum(at - _NEAR - 1, 0)], 0.0)
@@ -29,10 +29,10 @@ def tried_windows(windows: WindowCounts) -> Mask:
 
 
 def rates_between(windows: WindowCounts) -> Numbers:
-    """Return the success rate of each window as the others show it, without those near it.
+    """Return the success rate of each window by the others, without its neighbours.
 
-    So a policy meets the windows between those that history tried: a model that can't say what is
-    there explains nothing.
+    A policy meets windows between those of history's re-sends, so a model must predict hidden
+    windows.
     """
     block = np.arange(len(windows.deaths)) // _BLOCK % 2
     rates = np.zeros(len(block))
