@@ -221,7 +221,7 @@ class AmqpConnection:
             raise self._failure
 
     def check(self) -> None:
-        """Raise what ended the connection, if something did.
+        """Raise the error that ended the connection, if it ended.
 
         Raises:
             LinkLost, BrokerRefused: the connection ended.
@@ -307,7 +307,7 @@ class AmqpConnection:
                 self._fail(LinkLost(f"{self.place} closed the connection"))
                 return
             lib.pn_transport_push(transport, ffi.from_buffer(received), len(received))
-            # Why: the engine takes in one frame at a time; what waits in it must be drained.
+            # Why: the engine processes one frame at a time; its waiting events must be drained.
             self._handle_events()
 
     def _handle_events(self) -> None:
@@ -370,7 +370,7 @@ class AmqpConnection:
 
     def _fail(self, failure: BrokerError) -> None:
         if self._failure is None:
-            # Why: what worked once is worth another try, whatever the peer says now.
+            # Why: a connection that worked once is worth another try, for any later reason.
             self._failure = LinkLost(str(failure)) if self._is_session_open else failure
 
     def wake(self) -> None:
@@ -405,7 +405,7 @@ class AmqpConnection:
             self._socket.close()
         self._links.clear()
         transport, connection, collector = self._transport, self._connection, self._collector
-        # Why: what would use a freed pointer fails in Python, and not in the engine.
+        # Why: a use of a freed pointer then fails in Python, and not in the engine.
         self.session = self._transport = self._connection = self._collector = None
         cproton.pn_transport_unbind(transport)
         cproton.pn_connection_release(connection)

@@ -48,7 +48,7 @@ class _Begun(NamedTuple):
     """A transaction whose sends were put.
 
     Attributes:
-        work: the sends on their way, with those that were refused.
+        work: the sends on their way, and the refused sends.
     """
 
     sends: Sequence[Resend]
@@ -134,7 +134,7 @@ class AmqpMoves:
             exchange.wire.accept(transaction, exchange.held)
         words = coordinator.commit(transaction, self._begin_next)
         if words is not None:
-            # Why: what follows are properties of the message, which do not belong into a log.
+            # Why: the message's properties follow, which do not belong in a log.
             words = words.partition(" Message information")[0]
             raise CommitRefused(f"the broker refused the commit: {words}")
 

@@ -22,7 +22,7 @@ class AmqpKnock:
 
         Raises:
             LinkLost: the broker can't be reached.
-            BrokerRefused: TLS and what was configured don't fit.
+            BrokerRefused: TLS does not fit the configuration.
         """
         self._place = endpoint.place
         self._socket = connect(endpoint)

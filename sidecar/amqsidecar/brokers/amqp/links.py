@@ -132,12 +132,12 @@ class Receiver(_Endpoint):
         Args:
             connection: must be open.
             name: of the link, unique in the connection.
-            address: what to read from; None = a temporary queue of the broker's naming.
+            address: to read from; None = a temporary queue that the broker names.
             capability: `queue`, `topic` or None.
             is_browsing: read without taking.
-            selector: JMS selector of what to read; "" = everything.
-            is_settled: a message is taken when the broker sends it. Where this process dies, none
-                goes back, and none counts as a failed delivery.
+            selector: JMS selector of messages to read; "" = all.
+            is_settled: a message is taken when the broker sends it. If this process dies, no
+                message goes back, or counts as a failed delivery.
             waiting_bytes_max: bytes of messages in `arrived`; more end the connection.
             skips_too_large: a message for which the connection has no room arrives empty, as
                 `is_too_large`; otherwise it ends the connection.
@@ -223,7 +223,7 @@ class Receiver(_Endpoint):
         if is_too_large:
             message = b""
         elif begun.tell():
-            # Why first: what is dropped is what was counted, without this last piece.
+            # Why first: it drops the pieces that were counted, without this last piece.
             self._drop_begun()
             if received > 0:
                 begun.write(ffi.buffer(buffer, received))

@@ -58,8 +58,8 @@ def mechanisms_for(
     Args:
         has_user: there is a user with a password.
         has_certificate: TLS shows a certificate of ours.
-        has_token: what the user has is a bearer token.
-        allowed: what the operator restricts it to; () = nothing is restricted.
+        has_token: the user has a bearer token.
+        allowed: mechanisms that the operator allows; () = all.
 
     Example:
         >>> mechanisms_for(has_user=False, has_certificate=False)
@@ -105,8 +105,8 @@ class SaslExchange:
 
     Attributes:
         place: host and port, for messages.
-        mechanism: what was chosen; "" = nothing yet.
-        rest: what the peer sent behind the exchange; AMQP already.
+        mechanism: the chosen mechanism; "" = not chosen yet.
+        rest: the peer's bytes after the exchange; AMQP already.
     """
 
     greeting = HEADER
@@ -133,7 +133,7 @@ class SaslExchange:
         return self._has_token and len(self._password) > _FRAME_BYTES_USUAL - _FRAME_HEAD.size
 
     def feed(self, data: bytes) -> bytes:
-        """Take in what arrived and return what to send.
+        """Process the bytes that arrived; return the bytes to send.
 
         Raises:
             BrokerRefused: the credentials are wrong, no mechanism fits, or it isn't AMQP.

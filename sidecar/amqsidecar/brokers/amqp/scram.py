@@ -1,7 +1,7 @@
 """The client's side of SCRAM (RFC 5802, RFC 7677): a log-in that never sends the password.
 
-Both sides prove that they know the password, or what was derived from it. Channel binding is not
-offered: no broker here has it.
+Both sides prove that they know the password, or a key derived from it. Channel binding is not
+offered: neither broker has it.
 """
 
 import hashlib
@@ -131,7 +131,7 @@ def prepared(text: str) -> str:
     """Return a user name or password as both sides compute with it.
 
     Source: SASLprep (RFC 4013), without its check of right-to-left texts; a text that it
-    prohibits stays as it is, so that the broker says what it thinks of it.
+    prohibits stays unchanged, so that the broker judges it.
 
     Example:
         >>> prepared("I\u00adX \u2168")

@@ -131,7 +131,7 @@ class TransactionSends:
         self._blocked: dict[Destination, str] = {}
 
     def send_all(self, sends: Sequence[Resend]) -> None:
-        """Send all; `wait_for_answers` collects what was refused.
+        """Send all; `wait_for_answers` collects the refusals.
 
         Raises:
             LinkLost: the connection is gone, or the broker does not answer.

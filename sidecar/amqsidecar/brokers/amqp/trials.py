@@ -6,12 +6,12 @@ from itertools import count
 from amqsidecar.brokers.amqp.connection import AmqpConnection
 from amqsidecar.brokers.amqp.links import Receiver, Sender
 
-# Bound: what is emptied is a queue of the doctor's own.
+# Bound: only the doctor's own queues are emptied.
 _OWN_MAX = 100
 
 
 class AmqpTrials:
-    """Trials over one connection; addresses and capabilities are those of the broker."""
+    """Trials over one connection; the caller gives the broker's addresses and capabilities."""
 
     def __init__(self, connection: AmqpConnection) -> None:
         self._connection = connection

@@ -1,4 +1,4 @@
-"""Reading dead-letter queues of Artemis over AMQP: receivers, credit, and what is in hand."""
+"""Reading dead-letter queues of Artemis over AMQP: receivers, credit, and messages in hand."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -19,10 +19,10 @@ from amqsidecar.model.left_behind import LeftBehind
 class AmqpIntake(AheadIntake):
     """The receivers of a link, one per dead-letter queue.
 
-    They select what AMQP clients have made. Quirk (Artemis 2.44): some messages of Core and
-    OpenWire clients can't be converted to AMQP. At the first try to hand one over, the broker
-    moves it to the dead-letter address of its queue, its origin lost, and drops it where there is
-    none. No selector shows them.
+    They select messages of AMQP clients. Quirk (Artemis 2.44): some messages of Core and OpenWire
+    clients can't be converted to AMQP. At the first try to hand such a message over, the broker
+    moves it to the dead-letter address of its queue, its origin lost, and drops it if there is no
+    such address. No selector matches these messages.
     """
 
     def __init__(self, connection: AmqpConnection) -> None:

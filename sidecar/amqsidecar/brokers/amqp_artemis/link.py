@@ -1,14 +1,14 @@
 """The link to Apache Artemis over AMQP 1.0.
 
-What keeps messages whole here, each measured on the broker (`wire-facts.md`, `spec-artemis.md`):
+These rules keep messages whole, each measured on the broker (`wire-facts.md`, `spec-artemis.md`):
 
 - Deliveries are accepted under the transaction but settled only after the commit: after an abort
   they are still in hand, and can be accepted by the next transaction.
-- Accepts, that of the token too, are sent only after every send was taken: each transaction that
+- Accepts, also the token's, are sent only after every send was accepted: each transaction that
   fails with accepts in it counts as a failed delivery of them, and ten destroy the origin.
 - The discharge is sent only after that, for it overtakes sends that wait for credit.
-- Links are closed before the connection: what is in hand then goes back uncounted.
-- Nothing is ever rejected, modified or released on a dead-letter queue.
+- Links are closed before the connection: messages in hand then go back uncounted.
+- No message of a dead-letter queue is ever rejected, modified or released.
 """
 
 from collections.abc import Iterator

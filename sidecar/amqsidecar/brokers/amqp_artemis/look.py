@@ -120,7 +120,7 @@ class AmqpArtemisLook(ArtemisSession):
         # Quirk (Artemis 2.44): a browse over AMQP is not harmless. A message that the broker can't
         # convert to AMQP (a StreamMessage with bytes, made by a Core or OpenWire client) stays in
         # its queue, and a copy of it goes to the dead-letter address: one more at each look. So
-        # only what needs no conversion is browsed.
+        # only messages that need no conversion are browsed.
         name = queue.destination.name
         if "::" in name:
             # Quirk (Artemis): without the capability `queue`, a selector on a multicast queue by

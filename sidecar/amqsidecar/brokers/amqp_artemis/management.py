@@ -1,4 +1,4 @@
-"""Asks Artemis about itself over AMQP; the questions are those of the package `artemis`."""
+"""Asks Artemis about itself over AMQP; the package `artemis` has the questions."""
 
 import json
 from collections.abc import Sequence

@@ -192,7 +192,7 @@ class AmqpArtemisTake(_IntakeSession):
 
 
 class AmqpArtemisMove(_IntakeSession):
-    """A session without a token: the broker keeps what waits; see `broker.MoveSession`."""
+    """A session without a token: the broker keeps waiting messages; see `broker.MoveSession`."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
-"""Reading dead-letter queues of Classic over AMQP: receivers, credit, and what is in hand.
+"""Reading dead-letter queues of Classic over AMQP: receivers, credit, and messages in hand.
 
-What this wire would damage is never given back one by one: Classic hands a released message over
-again at once. It stays in hand, unsettled, and goes back when the link is closed.
+A message that this wire would damage is never released: Classic would hand it over again at once.
+It stays in hand, unsettled, and goes back when the link is closed.
 """
 
 from collections import Counter
@@ -94,10 +94,10 @@ class ClassicIntake(AheadIntake):
     def read_from(
         self, queues: Mapping[Destination, Destination | None], prefetch: int
     ) -> dict[Destination, str]:
-        """Read from these queues, and only from these; return those that can't be read, and why.
+        """Read from these queues only; return the reason for each that can't be read.
 
         Args:
-            queues: the origin of each queue's messages; None = of a final queue it is not known.
+            queues: the origin of each queue's messages; None = unknown, in a final queue.
             prefetch: over all queues.
         """
         self._ahead.sweep()
@@ -212,10 +212,10 @@ class ClassicIntake(AheadIntake):
         )
 
     def nudge(self) -> None:
-        """Continue where a message that the broker can't encode made it stop.
+        """Make the broker continue after a message that it can't encode.
 
-        Quirk (Classic): a StreamMessage with bytes in it can't be encoded; it stays where it is,
-        and what stands behind it is handed over only after the next word about credit.
+        Quirk (Classic): a StreamMessage with bytes in it can't be encoded; it stays in its queue,
+        and messages behind it are handed over only after the next grant of credit.
         """
         now_s = self._connection.clock.monotonic_s()
         if self._is_native_wire or now_s < self._nudge_at_s:

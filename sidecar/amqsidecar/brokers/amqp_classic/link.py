@@ -1,13 +1,13 @@
 """The link to ActiveMQ Classic over AMQP 1.0.
 
-What keeps messages whole here, each measured on the brokers (`wire-facts.md`, `spec-classic.md` 8):
+Rules that keep messages whole, measured on the brokers (`wire-facts.md`, `spec-classic.md` 8):
 
-- Before anything is read, a probe finds out what the connector makes of messages.
-- No dead letter shows where it died, so only queues are read whose origin the name, or the
-  operator, gives.
-- One transaction is open at a time: two interleaved ones lose messages.
+- Before anything is read, a probe finds out how the connector transforms messages.
+- No dead letter shows where it died, so a queue is read only if its name or the operator gives
+  the origin.
+- One transaction is open at a time: two interleaved transactions lose messages.
 - The container id is the broker's client id: one connection of an instance keeps every other out.
-- Nothing is ever rejected, modified or released on a dead-letter queue.
+- No message of a dead-letter queue is ever rejected, modified or released.
 """
 
 from collections.abc import Iterator
@@ -44,7 +44,7 @@ class AmqpClassicLink:
             return AmqpClassicTake(connection, self._settings, token_queue)
 
     def move(self) -> MoveSession:
-        """Refuse: Classic can't keep what waits."""
+        """Refuse: Classic can't keep waiting messages."""
         refuse_to_move(self)
 
     @contextmanager

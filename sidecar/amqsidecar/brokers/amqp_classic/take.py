@@ -67,7 +67,7 @@ class AmqpClassicTake(AmqpClassicLook):
     """A session over the only connection of an instance; see `broker.TakeSession`.
 
     `token.exists` is certain: the client id keeps every other connection of the instance out, and
-    the broker rolled back what an earlier one left open before it accepted this one.
+    the broker rolled back an earlier connection's transactions before it accepted this connection.
     """
 
     def __init__(
@@ -169,7 +169,7 @@ class AmqpClassicTake(AmqpClassicLook):
         wanted = set(queues)
         counts = {queue: count for queue, count in self._others.items() if queue in wanted}
         until_s = self._clock.monotonic_s() + _COUNTING_S_MAX
-        # Why in this order: those that were never counted, then those counted longest ago.
+        # Why in this order: first queues never counted, then queues counted longest ago.
         for queue in (*(one for one in queues if one not in counts), *counts):
             count = self._count(queue, COUNT_MAX, OTHERS)
             counts.pop(queue, None)

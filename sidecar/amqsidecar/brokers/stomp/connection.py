@@ -71,17 +71,15 @@ class StompConnection:
     Attributes:
         clock: where the time comes from.
         messages: MESSAGE frames not yet taken, in the order received; `next_message` takes one.
-        waiting: bounds what came and was not taken.
-        errors: ERROR frames that answer nothing that is waited for, in order; the latest
-            `_ERRORS_MAX`.
-        suspect: the MESSAGE after which came what no broker sends, or an unasked ERROR: a body
-            that ended early, so that its rest was taken for frames; one whose content-length
-            is not that of its body, valid after `close`; or one that is too large. None = there
-            was none.
-        latest: the frame that came last, without its body; an empty one before the first.
+        waiting: bounds the messages that came and were not taken.
+        errors: ERROR frames that answer no awaited request, in order; the latest `_ERRORS_MAX`.
+        suspect: the MESSAGE before a frame that no broker sends, or an unasked ERROR: its body
+            ended early, so that its rest was taken for frames; its content-length is not its
+            body's, valid after `close`; or it is too large. None = no such message.
+        latest: the frame that came last, without its body; empty before the first.
         was_ended: the broker, or a device between, has ended the connection.
         is_ours: returns whether a MESSAGE is for one of our subscriptions; all others are forged.
-        server: what the broker calls itself, such as `ActiveMQ/6.3.1`; "" = it does not say.
+        server: the broker's name and version, such as `ActiveMQ/6.3.1`; "" = it does not say.
         is_woken: `wake` was called; the caller resets it.
         silence: how long we wait for an answer, or for the broker to read, before we ask why.
     """
@@ -182,7 +180,7 @@ class StompConnection:
     # ------------------------------------------------------------------ the owner's thread
 
     def _log_in(self, client_id: str | None) -> str:
-        """Log in; return what the broker calls itself."""
+        """Log in; return the broker's name and version."""
         idle_s = self._endpoint.idle_timeout_s
         headers = [
             (b"accept-version", b"1.2"),
@@ -227,9 +225,9 @@ class StompConnection:
         return self._answers.pop(_LOG_IN)
 
     def _agree_on_heart_beats(self, greeting: Frame) -> None:
-        """Take the larger of what either side offers and asks for; 0 = none.
+        """Set each interval to the larger of one side's offer and the other's request; 0 = none.
 
-        Quirk (Classic): after a frame it is silent for twice the time that was agreed on.
+        Quirk (Classic): after a frame it is silent for twice the agreed time.
         """
         theirs, _, ours = (greeting.first(b"heart-beat") or b"0,0").partition(b",")
         try:
@@ -430,7 +428,7 @@ class StompConnection:
     def _suspect_swallower(self) -> None:
         """Find the message whose content-length swallows the frames behind it.
 
-        Why by an answer: no producer knows what our receipts are called.
+        Why by an answer: no producer knows the names of our receipts.
         """
         found = self._reader.unfinished()
         answer = b"\nreceipt-id:" + self._receipts.encode()
@@ -481,7 +479,7 @@ class StompConnection:
 
     def _keep_alive(self) -> None:
         now_s = self.clock.monotonic_s()
-        # Why: Classic forgives nothing beyond what was agreed.
+        # Why: Classic tolerates no delay beyond the agreed time.
         if self._send_s and now_s - self._written_at_s > self._send_s / 3:
             self._write(b"\n")
         if self._silence_s and now_s - self._read_at_s > self._silence_s:

@@ -1,4 +1,4 @@
-"""The transport of stomp.py: a thread that reads, and what the owner of the connection writes."""
+"""The transport of stomp.py: a thread reads, and the owner of the connection writes."""
 
 import logging
 import os
@@ -20,7 +20,7 @@ from stomp.exception import ConnectionClosedException
 from stomp.transport import Transport
 from stomp.utils import PollableQueue
 
-# Why: it logs bodies and passwords on its lower levels, and on the others what we raise.
+# Why: it logs bodies and passwords on its lower levels, and on the others errors that we raise.
 logging.getLogger("stomp.py").setLevel(logging.CRITICAL + 1)
 
 ANSWER_TIMEOUT_S = 60.0
@@ -32,7 +32,7 @@ _JOIN_TIMEOUT_S = 2.0
 
 
 class StompTransport(Transport):  # type: ignore[misc]
-    """stomp.py's transport, with what is lossy in it replaced.
+    """stomp.py's transport, with its lossy parts replaced.
 
     - Its own frames keep one header of a name, replace what isn't UTF-8, and read large bodies in
       quadratic time: here `FrameReader` gets the bytes as they come.

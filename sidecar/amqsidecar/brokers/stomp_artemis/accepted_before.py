@@ -45,7 +45,7 @@ class Suspects:
     def accepted_with(self, held: Sequence[StompDelivery]) -> Accepted:
         """Return the ids that the next token names: these, and earlier ids that may arrive."""
         if self._silenced:
-            # Why a question: once it is answered, the broker has done what was sent before.
+            # Why a question: its answer shows that the broker has processed all earlier frames.
             self._connection.answers([self._connection.ask("BEGIN", [(b"transaction", b"sync")])])
             self._connection.send("ABORT", [(b"transaction", b"sync")])
             for name, number in self._silenced:

@@ -1,12 +1,13 @@
-"""Dead letters in hand over STOMP on Artemis: which queues, what arrives, what is accepted.
+"""Dead letters in hand over STOMP on Artemis: their queues, arrival and acceptance.
 
-- Never NACK: it is an ACK here. What is not accepted stays in hand until its subscription ends
+- Never NACK: it is an ACK here. A message not accepted stays in hand until its subscription ends
   (`subscriptions.py`).
-- Of a connection that is lost only the first message in hand of each subscription is counted.
-- The broker bounds what it hands over by bytes (`consumer-window-size`), not by number; what comes
-  beyond the prefetch is kept here and not returned.
-- A queue that is read for the first time is tried on a connection of its own: the
-  broker disconnects a user that it refuses.
+- When a connection is lost, only the first message in hand of each subscription counts as a failed
+  delivery.
+- The broker bounds messages in hand by bytes (`consumer-window-size`), not by number; messages
+  beyond the prefetch are kept here and not returned.
+- A queue read for the first time is tried on a connection of its own: the broker disconnects a
+  user that it refuses.
 """
 
 from collections.abc import Sequence
@@ -92,7 +93,7 @@ class StompArtemisIntake:
         finally:
             trial.close()
 
-    # What arrives
+    # Arrival
 
     @property
     def has_arrived(self) -> bool:
@@ -150,13 +151,13 @@ class StompArtemisIntake:
             else:
                 self._subscriptions.keep(StompDelivery(arrived, subscription))
 
-    # What is accepted
+    # Acceptance
 
     def in_hand(self, deliveries: Sequence[Delivery]) -> list[StompDelivery]:
-        """Return what is in hand of these.
+        """Return the handles of these deliveries.
 
         Raises:
-            LinkLost: one is not.
+            LinkLost: a delivery is not in hand.
         """
         held = [one.handle for one in deliveries if isinstance(one.handle, StompDelivery)]
         if len(held) < len(deliveries) or not self._subscriptions.returned.issuperset(held):

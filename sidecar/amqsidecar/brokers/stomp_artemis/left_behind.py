@@ -1,4 +1,4 @@
-"""What stays in the dead-letter queues that are read over STOMP on Artemis, and why."""
+"""Messages that stay in dead-letter queues read over STOMP on Artemis, and why."""
 
 from collections.abc import Sequence
 
@@ -28,12 +28,12 @@ def count(management: ArtemisQuestions, queue: Destination, selector: str) -> in
 
 
 def left(queue: Destination, reason: str, number: int) -> LeftBehind:
-    """Return that messages stay in a queue, or more."""
+    """Report that at least this number of messages stays in a queue."""
     return LeftBehind(queue, reason, number, MEANINGS[reason], at_least=True)
 
 
 class StompLeftBehind:
-    """Asks the broker what is not taken; settles what a predecessor accepted by the answers."""
+    """Counts messages not taken; by the counts it settles a predecessor's accepted messages."""
 
     def __init__(
         self,

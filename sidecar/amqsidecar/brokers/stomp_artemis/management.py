@@ -1,4 +1,4 @@
-"""Asks Artemis about itself over STOMP; the questions are those of the package `artemis`.
+"""Asks Artemis about itself over STOMP; the package `artemis` has the questions.
 
 It has a connection of its own, since the broker ends a connection when it refuses a frame. The
 answers come to a multicast subscription that is not durable: its queue goes with the connection.
@@ -93,7 +93,7 @@ class StompManagement(ArtemisQuestions):
             )
             self._connection.close()
             return
-        # Why: where addresses are not deleted automatically, those of crashed links are left.
+        # Why: where addresses are not auto-deleted, addresses of crashed links are left.
         for name in self.address_names():
             if name.startswith(self._prefix) and name.encode() != self._reply_to:
                 self.ask(ManagementQuestion("broker", "deleteAddress", (name,)))
@@ -123,7 +123,7 @@ class StompManagement(ArtemisQuestions):
                 if not connection.errors:
                     raise
             if connection.errors:
-                # Why: the broker refuses what it does not allow by ending the connection.
+                # Why: the broker refuses a question by ending the connection.
                 words = error_text(connection.errors.popleft())
                 self.why_unusable = f"the broker refused a question over STOMP: {words}"
                 connection.close()

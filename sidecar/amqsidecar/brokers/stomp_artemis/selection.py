@@ -1,9 +1,9 @@
-"""Which dead letters are read over STOMP on Artemis: those that STOMP made; sans-IO.
+"""Selects the dead letters that STOMP reads on Artemis, messages of STOMP clients; sans-IO.
 
-They have only text in their properties, and a body that is text or bytes: they come whole. Of all
-else the frames show neither body type nor property types (a Map arrives as garbage, an Object
-empty, and a Stream is never sent but fills our window, or even removes our consumer). No selector
-shows them either, so such messages stay in their queue.
+They have only text in their properties, and a body that is text or bytes: they come whole. Frames
+of other messages show neither body type nor property types (a Map arrives as garbage, an Object
+empty, and a Stream is never sent but fills our window, or even removes our consumer). Selectors
+can't tell these types either, so such messages stay in their queue.
 """
 
 from typing import Final
@@ -25,7 +25,7 @@ TOO_LARGE_BY_STOMP: Final = f"{_BY_STOMP} AND {_IS_TOO_LARGE}"
 MADE_BY_STOMP: Final = f"{_BY_STOMP} AND ({_LARGE_SIZE} IS NULL OR NOT ({_IS_TOO_LARGE}))"
 """Every SEND leaves its destination behind as a property; JMS clients of Artemis their id.
 
-What may be larger than a frame is left out: its frame would end each connection.
+Messages that may exceed a frame are left out: their frame would end each connection.
 """
 
 MADE_BY_OTHERS: Final = (

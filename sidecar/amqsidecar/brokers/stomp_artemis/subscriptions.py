@@ -1,10 +1,10 @@
 """The subscriptions of dead-letter queues over STOMP on Artemis, one per queue, and what they hold.
 
-Artemis gives a message group to one consumer of a queue, whatever that one's selector wants, until
-it is gone. Two subscriptions of a queue would therefore keep messages from each other. So a queue
-has one. It ends once nothing of it is in hand; a queue that is to be read again meanwhile gets the
-next one only then. UNSUBSCRIBE gives back what has arrived without counting a failed delivery, at
-its old place.
+Artemis gives a message group to one consumer of a queue, despite that consumer's selector, until
+the consumer is gone. Two subscriptions of a queue would therefore keep messages from each other.
+So a queue has one subscription. It ends once none of its messages is in hand; only then can the
+queue get the next subscription. UNSUBSCRIBE gives back arrived messages to their old place, without
+counting a failed delivery.
 """
 
 from collections import deque
@@ -66,17 +66,17 @@ class ArtemisSubscription:
 
     @property
     def selector(self) -> str:
-        """Selector of what is read."""
+        """Selector of messages to read."""
         return both(MADE_BY_STOMP, self.queue.selector)
 
 
 class ArtemisSubscriptions:
-    """All of one connection.
+    """All subscriptions of one connection.
 
     Attributes:
-        share: how many dead letters of each queue may be here.
-        buffer: what has arrived and was not returned, in order.
-        returned: what was returned and is not accepted.
+        share: maximum dead letters held per queue.
+        buffer: deliveries that arrived and were not returned, in order.
+        returned: deliveries that were returned and are not accepted.
     """
 
     def __init__(self, connection: StompConnection, management: ArtemisQuestions) -> None:
@@ -101,11 +101,11 @@ class ArtemisSubscriptions:
 
     @property
     def attached(self) -> list[ArtemisSubscription]:
-        """Those that go on, or have a next one."""
+        """Subscriptions that go on, or have a successor."""
         return [one for one in self._subscriptions.values() if one.has_next or not one.is_ending]
 
     def held(self, subscription: ArtemisSubscription) -> list[StompDelivery]:
-        """Return all that is here of a queue, returned or not."""
+        """Return all deliveries held of a queue, returned or not."""
         return [one for one in (*self.returned, *self.buffer) if one.subscription is subscription]
 
     def attach(self, queue: IntakeQueue) -> None:

@@ -136,8 +136,8 @@ class StompArtemisTake(StompArtemisLook):
     ) -> None:
         """Send and exchange the token in one transaction, then accept; durable when it returns.
 
-        If the process dies inside, either nothing happened, or the token is `token` and names what
-        it accepts, which the next link to hold the token settles.
+        If the process dies inside, either nothing happened, or the token is `token` and names the
+        accepted dead letters, which the next link to hold the token settles.
         """
         intake = self._intake
         # Why here: without their connection the dead letters are in their queues again.

@@ -1,11 +1,11 @@
 """Messages of the token queue over STOMP on Artemis; see `brokers/token_queue.py`.
 
 An ACK can't be part of a transaction here, so dead letters are acknowledged after the commit. Token
-k therefore carries the numbers of the dead letters that cycle k accepts: the next owner
-of the token acknowledges those that come again after a crash, and hands none of them over.
+k therefore carries the numbers of the dead letters that cycle k accepts: when they come again
+after a crash, the next owner of the token acknowledges them, and hands none of them over.
 
 All its messages are of one message group, so that the broker hands them to one connection only,
-until that is gone, also where the queue is not exclusive.
+until that connection is gone, also where the queue is not exclusive.
 
 Quirk (Artemis 2.44): when a STOMP connection dies, two threads clean up. One
 (`ServerSessionImpl.doClose`) rolls the session's transaction back, then closes the consumers. The
@@ -17,7 +17,7 @@ restarted.
 Therefore the token is never the first message in hand. Each connection sends a guard before it
 subscribes: a message of the highest priority, which the broker hands over before any token. The
 last guard before the token is not acknowledged while a token is in hand. It is not persistent, so
-nothing of it is left after a restart of the broker.
+it does not outlive a restart of the broker.
 """
 
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ from amqsidecar.model.sidecar_names import PROPERTY_RULES_DIGEST
 _SUBSCRIPTION = "token"
 _WINDOW_BYTES = 4 << 20
 _GUARD = b"guard"
-# Maximum of unacknowledged guards: those of other connections that wait for the token.
+# Maximum of unacknowledged guards, of other connections that wait for the token.
 _GUARDS_MAX = 100
 _PERSISTENT, _NOT_PERSISTENT = (b"persistent", b"true"), (b"persistent", b"false")
 
@@ -121,7 +121,7 @@ class StompTokenWire(TokenWire[bytes]):
             self.connection.next_message()
 
     def reopen(self) -> None:
-        """Connect again after an ERROR; what was in hand is given back.
+        """Connect again after an ERROR; messages in hand are given back.
 
         Raises:
             BrokerRefused: the queue can't be read any more.

@@ -2,11 +2,11 @@
 
 Quirk (Artemis): after an ERROR the broker answers nothing more on that connection, so a refused
 send or commit costs a connection. It is the token's, not that of the dead letters, which stay in
-hand; that the same token comes again proves that nothing of the transaction happened.
+hand; the return of the old token proves that nothing of the transaction happened.
 
-Quirk (Artemis): a COMMIT that follows a refused SEND is answered with an ERROR, but what was sent
-before the refused one is committed; and the ERROR may come after the receipt of a later SEND. So
-every SEND has a receipt, and COMMIT is sent only when all of them are there.
+Quirk (Artemis): a COMMIT that follows a refused SEND is answered with an ERROR, but commits the
+SENDs before the refused SEND; and the ERROR may come after the receipt of a later SEND. So every
+SEND has a receipt, and COMMIT is sent only when all receipts are there.
 """
 
 from collections.abc import Sequence
@@ -38,8 +38,8 @@ class _Begun(NamedTuple):
     Attributes:
         header: its name.
         receipts: of the sends that were put, in order; "" = it was not put.
-        undecodable: by index, why one was not.
-        refused: what the broker has refused already, as `_await` returns it.
+        undecodable: the reason why a send was not put, by index.
+        refused: the broker's refusal so far, as `_await` returns it.
     """
 
     sends: Sequence[Resend]
@@ -152,8 +152,8 @@ class Transactions:
         """Wait until the broker has taken all sends, and a token where one is given.
 
         Returns:
-            None, or the index of what it refused (that of the token comes last, `_UNTOLD` where
-            it did not say which), and its words.
+            None, or the index of the refused send (the token's comes last; `_UNTOLD` = the broker
+            did not say which), and the broker's words.
 
         Raises:
             LinkLost: the connection is gone for another reason.

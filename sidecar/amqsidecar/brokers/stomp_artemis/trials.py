@@ -68,7 +68,7 @@ class StompArtemisTrials(ArtemisTrials):
     def write(self, destination: Destination) -> str | None:
         """Return the broker's reason why sends there fail; None = they succeed.
 
-        What is sent for it is rolled back. The broker makes a queue that is missing where it may.
+        The trial send is rolled back. The broker creates a missing queue where it may.
         """
         return self._write(destination, destination_headers(destination))
 

@@ -31,7 +31,7 @@ class StompSubscriptions(ClassicConsumers):
         self._count = 0
         self._takers: dict[bytes, FrameTaker] = {}
         self._destinations: dict[bytes, Destination] = {}
-        # Why those of ended ones too: what was under way when one ended may come late.
+        # Why also of ended subscriptions: their messages may come late.
         connection.is_ours = lambda frame: (frame.first(b"subscription") or b"").startswith(
             self._prefix
         )
@@ -106,9 +106,9 @@ class StompSubscriptions(ClassicConsumers):
                 take(frame)
 
     def browse(self, destination: Destination, at_most: int, selector: str = "") -> list[Frame]:
-        """Return the messages of a queue, handed out ones included, up to a number.
+        """Return up to a number of a queue's messages, including messages handed out.
 
-        It ends early with the message that makes them more than `_BROWSE_BYTES_MAX` together.
+        It ends early with the message that makes them exceed `_BROWSE_BYTES_MAX` in total.
 
         Raises:
             FrameRefused: the broker does not allow it.

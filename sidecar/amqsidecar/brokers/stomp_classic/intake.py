@@ -1,16 +1,16 @@
-"""How dead letters are taken over STOMP, so that none is damaged and no origin is believed blindly.
+"""Takes dead letters over STOMP: none is damaged, and no origin is believed blindly.
 
 A property can hide the true origin of a dead letter (`original-destination`, which every STOMP
 client that forwards all headers sends along), and no selector can name that property. But a
-selector on `JMSDestination` knows the truth: of what has arrived, a browser is asked for those
-messages that did not die where they say.
+selector on `JMSDestination` knows the truth: a browser is asked which of the arrived messages did
+not die where they say.
 
-What would lose something by being taken stays unacknowledged in hand. The broker counts it against
-the prefetch, so that a subscription with many of them is replaced with room for as many more.
+A message that would lose something by being taken stays unacknowledged in hand. The broker counts
+it against the prefetch, so a subscription with many of them is replaced with room for as many more.
 
 A prefetch is fixed when a subscription is made, and it counts messages. It is small until the size
-of some is known; then the subscription is replaced as soon as nothing of it is in hand. So it is
-when others than the chosen messages (`classic.choice`) have used it up.
+of some is known; then the subscription is replaced as soon as none of its messages is in hand. It
+is also replaced when messages that are not chosen (`classic.choice`) have used the prefetch up.
 """
 
 from collections import Counter, defaultdict, deque
@@ -139,13 +139,13 @@ class Subscription:
     Attributes:
         name: its id.
         prefetch: messages that the broker hands over ahead of their acks.
-        is_ended: the broker has everything back.
-        spare: the part of the prefetch that is meant for messages that are held or pass.
-        choice: others than the chosen messages stay in hand.
+        is_ended: the broker has all its messages back.
+        spare: the part of the prefetch for messages that are held or pass.
+        choice: all but the chosen messages stay in hand.
         in_hand: deliveries that were returned and not accepted.
         held: reasons why messages in hand can't be taken, by message id.
-        unproven: what can be taken and was not asked about yet.
-        proven: what can be returned, with where it died, or why that is unknown.
+        unproven: messages that can be taken and whose origin was not checked yet.
+        proven: messages that can be returned, each with its origin, or why that is unknown.
     """
 
     def __init__(
@@ -209,7 +209,7 @@ class QueueReader:
         self._queue_count = 1
         self._share = 0
         self._chosen: frozenset[str] = frozenset()
-        # At most one, which is read; what is in hand of the others is acknowledged over them.
+        # At most one, which is read; retired subscriptions only acknowledge messages in hand.
         self._current: list[Subscription] = []
         self._retired: list[Subscription] = []
 
@@ -284,7 +284,7 @@ class QueueReader:
             self._current.append(self._begin(spare))
 
     def drop(self) -> None:
-        """End all subscriptions, whatever is in hand."""
+        """End all subscriptions, even with messages in hand."""
         for one in (*self._current, *self._retired):
             with suppress(FrameRefused):
                 self._consumers.remove(one.name)
@@ -304,7 +304,7 @@ class QueueReader:
         """Adapt the number of deliveries ahead to the sizes of messages."""
         most = max(1, self._prefetch // self._queue_count)
         share = max(1, self._sizes.ahead(self._prefetch) // self._queue_count)
-        # Why not each time that it is less: what waits here would be handed over once more.
+        # Why not at each decrease: waiting messages would be handed over once more.
         if not share <= self._share <= min(2 * share, most):
             self._share = share
 
@@ -426,10 +426,10 @@ class StompClassicIntake:
         """Make these queues the intake; `prefetch` deliveries are ahead over all of them.
 
         Returns:
-            Those that can't be read, with the broker's words; the others are read.
+            The queues that can't be read, with the broker's words; the others are read.
 
         Raises:
-            QueueRefused: one can't be read any more.
+            QueueRefused: a queue can't be read any more.
         """
         refused: dict[Destination, str] = {}
         wanted = dict.fromkeys(destinations)
@@ -498,7 +498,7 @@ class StompClassicIntake:
             deliveries += found
             left_bytes -= sum(len(one.message) for one in found)
             if left_bytes <= 0:
-                # Why: else the large messages of one queue would keep those of others waiting.
+                # Why: else large messages of one queue would keep other queues waiting.
                 self._readers[destination] = self._readers.pop(destination)
                 break
         return deliveries

@@ -1,8 +1,8 @@
 """The link to ActiveMQ Classic over STOMP.
 
-What it rests on (measured on 5.18.3 and 6.3.1): acks and sends of one transaction are atomic; after
-ABORT the messages stay in hand and can be acked again, after a COMMIT that fails they can't; a send
-that fails without having asked for a receipt makes COMMIT fail, and its ERROR comes at any time;
+It relies on these facts (measured on 5.18.3 and 6.3.1): acks and sends of one transaction are
+atomic; after ABORT the messages stay in hand and can be acked again, after a failed COMMIT they
+can't; a failed send that asked for no receipt makes COMMIT fail, and its ERROR comes at any time;
 the broker admits one connection per client id.
 
 NACK is never sent: on a dead-letter queue it destroys the message.
@@ -47,7 +47,7 @@ class StompClassicLink:
         return StompClassicTake(connection, self._settings, queue(token_queue))
 
     def move(self) -> MoveSession:
-        """Refuse: Classic can't keep what waits."""
+        """Refuse: Classic can't keep waiting messages."""
         refuse_to_move(self)
 
     def _connect(self, client_id: str) -> StompConnection:

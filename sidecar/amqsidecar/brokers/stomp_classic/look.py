@@ -168,11 +168,11 @@ class StompClassicLook(ListingSession):
             self._settings.unreadable[name] = source.name
 
     def _note_broken_queues(self) -> None:
-        """Note the queues of which one message ends each connection before it is seen.
+        """Note the queues with a message that ends each connection before it is seen.
 
-        What the broker can't convert for STOMP, such as a body that is marked as compressed and is
-        not, does so, and the error names no message. A connection that ends without one is no
-        proof.
+        A message that the broker can't convert for STOMP does so, such as a body that is marked as
+        compressed and is not, and the error names no message. A connection that ends without a
+        message proves nothing.
         """
         deadline_s = self._clock.monotonic_s() + _BROKEN_QUEUES_S
         for source in self._consumers.queues:
@@ -182,7 +182,7 @@ class StompClassicLook(ListingSession):
 
     def _note_broken_queue(self, source: Destination) -> None:
         ids = self._rules.unreadable_in(source)
-        # Why both: others, which we only count, may be too large to reach it.
+        # Why both: messages that we only count may be too large to reach it.
         for selector in (selectors.takes(self._rules.allowed_losses, ids), selectors.readable(ids)):
             tried = self._tried(source, _PAGE, selector)
             if tried is not None and tried.was_ended and not tried.errors:
@@ -202,8 +202,8 @@ class StompClassicLook(ListingSession):
             with suppress(BrokerError, FrameRefused):
                 consumers = StompSubscriptions(connection, self._clock)
                 consumers.browse(source, at_most, selector)
-            # Why: what follows a body that ended early comes before this answer; and one that goes
-            # on for too long swallows it.
+            # Why: the rest of a body that ended early comes before this answer; and a body that is
+            # too long swallows it.
             begin = connection.ask("BEGIN", [(b"transaction", b"1")])
             connection.answers([begin], _ANSWER_TIMEOUT_S)
         return connection
@@ -276,7 +276,7 @@ class StompClassicLook(ListingSession):
     def count(self, queue: IntakeQueue, at_most: int) -> int:
         """Return how many messages wait; a browser ends at `maxBrowsePageSize`, 400 by default.
 
-        What is known to break connections is not counted.
+        Messages known to break connections are not counted.
         """
         with raised_as(f"can't browse {queue.destination}: {{}}"):
             at_most = max(1, min(at_most, _COUNT_MAX))
@@ -286,7 +286,7 @@ class StompClassicLook(ListingSession):
     def browse(self, queue: IntakeQueue, at_most: int) -> Iterator[Delivery]:
         """Return messages of a dead-letter queue; a browser ends at `maxBrowsePageSize`, or 400.
 
-        Where each says that it died is not proven, unlike that of what is taken.
+        Their origins are not proven, unlike those of messages taken.
         """
         for source in self._existing(queue):
             with raised_as(f"can't browse {source}: {{}}"):

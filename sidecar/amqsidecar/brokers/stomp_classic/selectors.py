@@ -36,7 +36,7 @@ def _any_set(names: Iterable[str]) -> str:
 
 
 def takes(allowed_losses: frozenset[Loss], unreadable: Iterable[str]) -> str:
-    """Return the selector of what may be handed to us.
+    """Return the selector of messages that may be handed to us.
 
     Args:
         allowed_losses: losses that the operator accepts.
@@ -55,13 +55,13 @@ def only(message_id: str) -> str:
 
 
 def readable(unreadable: Iterable[str]) -> str:
-    """Return the selector of all that breaks no connection; "" = all."""
+    """Return the selector of messages that break no connection; "" = all."""
     names = ", ".join(quoted(one) for one in sorted(unreadable))
     return f"NOT (JMSMessageID IN ({names}))" if names else ""
 
 
 def left(allowed_losses: frozenset[Loss], unreadable: Iterable[str]) -> dict[str, str]:
-    """Return by reason the selectors of what `takes` keeps away; none matches twice."""
+    """Return selectors of messages that `takes` excludes, by reason; they don't overlap."""
     is_amqp = f"({_any_set(_AMQP_MARKS)} OR NOT ({_REAL_ID}))"
     is_technical = _any_set(_TECHNICAL)
     found = {
@@ -79,12 +79,12 @@ def left(allowed_losses: frozenset[Loss], unreadable: Iterable[str]) -> dict[str
 
 
 def liars(claims: Mapping[str, Iterable[str]], honest: str, origin: str) -> str:
-    """Return the selector of messages with a false origin, and of one with a true one.
+    """Return the selector of messages with a false origin, and of one with a true origin.
 
     Args:
-        claims: ids by where they say that they died.
-        honest: the id of the one that is found if it did.
-        origin: where that one says that it died.
+        claims: message ids by claimed origin.
+        honest: the id of a message that is found if its claimed origin is true.
+        origin: the claimed origin of that message.
     """
     parts = [f"(JMSMessageID = {quoted(honest)} AND JMSDestination = {quoted(origin)})"]
     for claim, ids in claims.items():

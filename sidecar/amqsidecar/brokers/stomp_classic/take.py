@@ -42,7 +42,7 @@ from amqsidecar.model.left_behind import LeftBehind
 class StompClassicTokenWire(ClassicTokenWire[bytes]):
     """Reads and writes the token queue over the subscriptions of one connection.
 
-    What the selector does not match is left alone: messages that break connections.
+    The selector excludes messages that break connections.
     """
 
     scheme = "stomp"
@@ -116,8 +116,8 @@ class _Begun(NamedTuple):
     """A transaction with its sends.
 
     Attributes:
-        receipts: what the broker answers each with, by index.
-        refusals: why some were not sent, by index.
+        receipts: receipt ids of the sends, by index.
+        refusals: reasons why sends were not put, by index.
     """
 
     sends: Sequence[Resend]
@@ -130,7 +130,7 @@ class StompClassicTake(StompClassicLook):
     """A session over the only connection of an instance; see `broker.TakeSession`.
 
     `token.exists` is certain: the client id keeps every other connection of the instance out, and
-    whatever an earlier one left open was rolled back before the broker accepted this one.
+    the broker rolled back an earlier connection's transactions before it accepted this connection.
     """
 
     def __init__(

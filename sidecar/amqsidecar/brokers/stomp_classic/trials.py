@@ -47,7 +47,7 @@ class StompClassicTrials(ListingTrials):
     def write(self, destination: Destination) -> str | None:
         """Return the broker's reason why sends there fail; None = they succeed.
 
-        What is sent for it is rolled back. The broker makes the destination where it is missing.
+        The trial send is rolled back. The broker creates a missing destination.
         """
         connection = self._consumers.connection
         transaction = (b"transaction", _TRANSACTION)
