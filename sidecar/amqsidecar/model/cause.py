@@ -1,10 +1,10 @@
 """Groups of failures, from the broker's text of why a message died.
 
-Causes are written for people, with the order's number, a time, a host in them, so that no two are
-equal. A group is what stays when those are cut: the classes of exceptions and the words around
-them. `*` stands for what was cut, whatever it was: an id that happens to have no letter is an id,
-and so is a name between ordinary words, or a name or a constant of the code after them. Words that
-only several texts show to be values are learned (`cause_groups.py`).
+Causes are written for people and contain an order's number, a time or a host, so no two are equal.
+A group is the rest without these values: the classes of exceptions and the words around them. `*`
+stands for each value that was cut: an id, even without a letter, a name between ordinary words, or
+a name or a constant of the code after them. Values that only a comparison of several texts shows
+are learned (`cause_groups.py`).
 """
 
 import hmac

@@ -5,9 +5,9 @@ words are an example. Without a stack, texts of one class are one group if they 
 word that varies: `VALUES_MIN` different words were seen in its place. `*` stands for such words, so
 that the text is a template for later texts and for earlier ones.
 
-What is learned only generalises: deaths that share a group share it for ever, and the key of a
-former group leads to the group that took its place. Nothing is stored but these keys: the keys of a
-store, added in the order of their first deaths, give the same groups again.
+Learning only generalises: deaths that share a group share it for ever, and the key of a former
+group leads to its replacement. Only these keys are stored: a store's keys, added in the order of
+their first deaths, give the same groups again.
 """
 
 import re
@@ -25,13 +25,13 @@ ANY_TEXT: Final = "(any text)"
 """The words of the group of all texts of a class that has too many of them."""
 
 BYTES_MAX: Final = 16 * 1024 * 1024
-"""Maximum memory, about. The destinations that were learned of least lately go first."""
+"""Approximate maximum memory. The least recently updated destinations go first."""
 
 STACKS_MAX: Final = 10_000
-"""Maximum stack hashes, the latest ones."""
+"""Maximum stack hashes; the latest are kept."""
 
 FOUND_MAX: Final = 1_000
-"""Answers that are remembered until something is learned."""
+"""Maximum cached answers; learning clears the cache."""
 
 STACK: Final = "stack"
 """Name of the field that holds a stack hash; the last one of a group."""

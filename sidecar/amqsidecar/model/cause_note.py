@@ -1,4 +1,4 @@
-"""A note of a consumer: why it failed on a message, and what it advises (`cause-notes.md`).
+"""A note of a consumer: why it failed on a message, and its advice (`cause-notes.md`).
 
 Each client with the right to write to the queue of notes may write one, so each part is bounded
 here. A note changes nothing but the cause, unless verdicts are obeyed.
@@ -181,7 +181,7 @@ def parse_cause_note(body: str) -> CauseNote:
     """Return the note that a body holds, its texts cut to their bounds.
 
     Raises:
-        UndecodableMessage: it is none; the message says what is wrong, and quotes nothing of it.
+        UndecodableMessage: it is no note; the error names the fault, and quotes nothing of it.
     """
     data = body.encode("utf-8", "surrogatepass")
     if len(data) > NOTE_BYTES_MAX:
@@ -211,18 +211,18 @@ def parse_cause_note(body: str) -> CauseNote:
 
 
 def cause_note_key(message_id: str | None) -> str:
-    """Return what is equal for a message's id in a note and on its dead letter; "" = it has none.
+    """Return a message id normalised to match notes with dead letters; "" = it has no id.
 
-    Some clients put `ID:` in front of an id that is without it on the wire.
+    Some clients add the prefix `ID:` to an id that lacks it on the wire.
     """
     return (kept_message_id(message_id) or "").removeprefix(_ID_PREFIX)
 
 
 def cause_note_queue(name: str) -> str:
-    """Return what is equal for a queue in a note and as the origin of a dead letter.
+    """Return a queue's name normalised to match notes with origins of dead letters.
 
-    Of a fully qualified name the queue counts; the schemes of destinations and the usual prefixes
-    of acceptors are cut off. "" = the name of a topic, which says nothing of the queue.
+    It keeps the queue of a fully qualified name, and cuts off schemes of destinations and usual
+    prefixes of acceptors. "" = the name of a topic, which does not show the queue.
     """
     if "::" in name:
         name = name.rpartition("::")[2]

@@ -15,9 +15,9 @@ class Redeliver:
         delay_ms: how long to wait first. As the broker computes it: may be 0 or negative (at once).
         redelivery_count: the count that the re-sent message carries, 1-based (1 = first re-send).
         rule: the rule that decided, with file and line.
-        edit: of properties alone; names to remove need not be there. `{redelivery_id}` and
-            `{redelivery_count}` in a value stand for those of the re-send. None = no edit.
-        until: the event outside that it waits for besides, as `signal_name` returns it; "" = none.
+        edit: of properties alone; names to remove may be missing. In a value, `{redelivery_id}` and
+            `{redelivery_count}` stand for the re-send's id and count. None = no edit.
+        until: the external event that it also waits for, as `signal_name` returns it; "" = none.
         longest_ms: the longest wait for it.
     """
 
@@ -37,7 +37,7 @@ class DeadLetterTo:
         destination: the dead-letter destination.
         expiration_ms: how long it may stay there; 0 = for ever.
         rule: the rule that decided, with file and line.
-        is_assumed: no rule names the destination; it is what a Classic has that says nothing.
+        is_assumed: no rule names the destination; it is Classic's default.
     """
 
     destination: Destination

@@ -64,7 +64,7 @@ def parse_destination(text: str, default: DestinationKind = DestinationKind.QUEU
 
     Args:
         text: a name, with or without one of the four schemes.
-        default: what a text without a scheme is.
+        default: the kind of a text without a scheme.
 
     Raises:
         ValueError: the name is empty.

@@ -1,8 +1,7 @@
-"""Everything that can happen, as a union of typed events; the schema of the history.
+"""All events, as a union of types; the schema of the history.
 
-Events of a cycle are written to the store in the same transaction that changes the schedule, so
-they equal what happened, across kills. Log and metrics are fed by the same values after the
-broker's commit.
+Events of a cycle are written to the store in the transaction that changes the schedule, so they
+match the changes even after kills. The same values feed log and metrics after the broker's commit.
 Times are milliseconds since the epoch, counts are 0-based unless said otherwise.
 """
 
@@ -19,7 +18,7 @@ class Event(
     Attributes:
         at_ms: when the sidecar decided or did it.
         id: number of the row in the store; 0 = concerns no single message.
-        redelivery_id: what a message keeps over all its deaths; "" = concerns no single message.
+        redelivery_id: a message's id over all its deaths; "" = concerns no single message.
     """
 
     at_ms: int
@@ -33,8 +32,8 @@ class Received(Event, frozen=True, gc=False, kw_only=True, tag="received"):
     Attributes:
         properties: application properties that `journal.properties` names, as text; None = none.
         cause_group: the group by `intake.group_by`; "" = that of its cause.
-        life: what the broker's dead letter and a copy of the listener have in common if both are of
-            one delivery, behind `dead:` or `copy:`; "" = not known, or without the listener.
+        life: an id of the delivery, equal on the broker's dead letter and the listener's copy,
+            behind `dead:` or `copy:`; "" = not known, or without the listener.
         traceparent: the producer's trace context; "" = the message is not traced, or has none.
     """
 
@@ -72,8 +71,8 @@ class Explained(Event, frozen=True, gc=False, kw_only=True, tag="explained"):
         consumer: the application's name and version.
         stack_hash, traceparent: as in the note; "" = it has none.
         verdict: the consumer's advice; "" = none.
-        answer: what became of the verdict; "" = it was obeyed, or there is none. `AMBIGUOUS` = the
-            note gives neither cause nor group, and its verdict is not obeyed.
+        answer: why the verdict was not obeyed; "" = it was obeyed, or there is none. `AMBIGUOUS` =
+            the note gives neither cause nor group, and its verdict is not obeyed.
         died_at_ms: the time of the death.
         cause_group: the group that it has by the note; "" = the note is ambiguous.
         former_group: the group that it was counted in, where it was taken before the note came; ""
@@ -123,7 +122,7 @@ class Exhausted(Event, frozen=True, gc=False, kw_only=True, tag="exhausted"):
 
     Attributes:
         destination: the final dead-letter queue.
-        decided_destination: what the broker's rules name, where the sidecar renamed it.
+        decided_destination: the queue that the broker's rules name, if the sidecar renamed it.
     """
 
     destination: str
@@ -205,7 +204,7 @@ class DeadLettered(Event, frozen=True, gc=False, kw_only=True, tag="dead_lettere
 class DuplicateSuppressed(Event, frozen=True, gc=False, kw_only=True, tag="duplicate_suppressed"):
     """The broker had this re-send already, so it counts as sent.
 
-    Only in histories of versions that wrote `_AMQ_DUPL_ID` on what they sent; none records it now.
+    Only in histories of versions that sent messages with `_AMQ_DUPL_ID`; never recorded now.
     """
 
     destination: str
@@ -213,10 +212,10 @@ class DuplicateSuppressed(Event, frozen=True, gc=False, kw_only=True, tag="dupli
 
 
 class DestinationBlocked(Event, frozen=True, gc=False, kw_only=True, tag="destination_blocked"):
-    """A destination can't take re-sends for now; what is due there waits.
+    """A destination can't take re-sends for now; its due messages wait.
 
     Attributes:
-        gate: the gate that closed; "" = it is the destination that takes nothing.
+        gate: the gate that closed; "" = the destination itself takes nothing.
     """
 
     destination: str
@@ -267,7 +266,7 @@ class Redirected(Event, frozen=True, gc=False, kw_only=True, tag="redirected"):
 
 
 class Edited(Event, frozen=True, gc=False, kw_only=True, tag="edited"):
-    """A person changed body or properties; what it was before is kept as long as the history."""
+    """A person changed body or properties; the original is kept as long as the history."""
 
     destination: str
     actor: str
@@ -277,7 +276,7 @@ class Marked(Event, frozen=True, gc=False, kw_only=True, tag="marked"):
     """A person or a deployment pipeline set a marker.
 
     Attributes:
-        destination: the pattern of what it concerns; "" = all destinations.
+        destination: the pattern of the destinations that it concerns; "" = all destinations.
         reason: its text.
     """
 
@@ -287,12 +286,12 @@ class Marked(Event, frozen=True, gc=False, kw_only=True, tag="marked"):
 
 
 class CycleInDoubt(Event, frozen=True, gc=False, kw_only=True, tag="cycle_in_doubt"):
-    """The token is gone or of another time: what the cycle took and sent counts as waiting.
+    """The token is gone or of another time: messages that the cycle took and sent count as waiting.
 
-    Where it is of another time, all that waits was held.
+    If it is of another time, all waiting messages were held.
 
     Attributes:
-        token_is_missing: the broker has none, as one that is new and empty.
+        token_is_missing: the broker has no token, like a new and empty broker.
     """
 
     cycle: int

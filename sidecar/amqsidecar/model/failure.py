@@ -1,7 +1,7 @@
 """Groups of failures by destination and cause, notes of people on them, and counts by time.
 
-Counts are kept in the store by differences, as the events are written, so that a screen costs the
-same whatever the history holds.
+The store updates counts by differences as events are written, so a screen's cost does not grow with
+the history.
 """
 
 from collections import Counter
@@ -27,10 +27,10 @@ from amqsidecar.model.event import (
 from amqsidecar.model.schedule import RowState
 
 BUCKET_MS: Final = 60_000
-"""Events are counted by the minute that they lie in."""
+"""Events are counted by the minute."""
 
 MINUTES_KEPT_MS: Final = 2 * 3_600_000
-"""Older counts are merged to `MERGED_STEP_MS`, and still older ones to hours."""
+"""Older counts are merged to `MERGED_STEP_MS`, and still older counts to hours."""
 
 MERGED_STEP_MS: Final = 5 * 60_000
 
@@ -44,7 +44,7 @@ MORE: Final = "(more)"
 """The group of deaths whose group is not recorded."""
 
 GROUPS_MAX: Final = 5_000
-"""Maximum groups remembered; deaths of further ones are counted as `MORE`."""
+"""Maximum groups remembered; deaths of further groups are counted as `MORE`."""
 
 
 _VALUE_MAX: Final = 60
@@ -71,7 +71,7 @@ def group_with(group: str, values: Sequence[tuple[str, str]]) -> str:
 
 
 def plain_value(text: str) -> str:
-    """Return the beginning of a value without what has no place in a line."""
+    """Return the beginning of a value, on one line and without unprintable characters."""
     shown = "".join(one if one.isprintable() else " " for one in text[: 2 * _VALUE_MAX])
     return " ".join(shown.split())[:_VALUE_MAX]
 

@@ -13,7 +13,7 @@ class ForeignToken(msgspec.Struct, frozen=True, kw_only=True):
         sent_at_ms: when its last cycle was committed, by the clock of broker or sender; None = the
             broker does not say.
         is_held: whether a consumer is on its queue: a sidecar is at work with another schedule.
-            False = its schedule has no sidecar: what waits there is not sent.
+            False = its schedule has no sidecar: its waiting messages are not sent.
         rules_digest: of the rules of the sidecar that sent it; "" = unknown.
     """
 
@@ -24,5 +24,5 @@ class ForeignToken(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def orphans(tokens: Iterable[ForeignToken]) -> list[ForeignToken]:
-    """Return those that no sidecar holds."""
+    """Return the tokens that no sidecar holds."""
     return [one for one in tokens if not one.is_held]

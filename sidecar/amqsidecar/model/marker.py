@@ -13,7 +13,7 @@ class Marker(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         text: in a few words.
-        destination: the pattern of what it concerns, canonical text; "" = all destinations.
+        destination: the pattern of destinations that it concerns, canonical text; "" = all.
         author: its writer, as events name people; "" = not known.
     """
 
@@ -23,7 +23,7 @@ class Marker(msgspec.Struct, frozen=True, kw_only=True):
     author: str = ""
 
     def concerns(self, destination: str) -> bool:
-        """Whether a destination, canonical text, is among those that it concerns."""
+        """Whether it concerns a destination, canonical text."""
         return covers(self.destination, destination)
 
 

@@ -1,8 +1,8 @@
-"""A kept message as people look at it, and what they may change of it.
+"""A kept message as people see it, and the parts that they may change.
 
 Wires decode these values from bytes and encode them again (`messages/view.py`,
-`messages/edit.py`). What a message holds comes from anyone: every text here is data, to be
-escaped wherever it is shown.
+`messages/edit.py`). Anyone can write a message: every text here is untrusted data, to be escaped
+wherever it is shown.
 """
 
 from enum import StrEnum
@@ -69,18 +69,18 @@ EDITABLE_TYPES: Final = (
     ValueType.FLOAT,
     ValueType.DOUBLE,
 )
-"""Types that JMS knows for properties; what is set has one of these. STOMP has strings only."""
+"""JMS's types of properties; a property that is set has one of these. STOMP has strings only."""
 
 
 class TypedValue(msgspec.Struct, frozen=True, kw_only=True):
     """A header, a property, or an entry of a map or list.
 
     Attributes:
-        name: as it is on the wire; of an entry of a list its index, 0-based, in decimal.
+        name: as on the wire; for a list entry, its index, 0-based, in decimal.
         type: of the value.
         value: as text: numbers in decimal, booleans `true` or `false`, bytes in hexadecimal,
             timestamps as milliseconds since the epoch; "" of maps and lists, whose entries follow.
-        is_cut: the value is longer than what is shown.
+        is_cut: the value is longer than shown.
         locked: why a person can't change it; None = it may be set or removed.
         depth: 0 = of the message or the body itself, 1 = of a map or list in it, ...
     """
@@ -113,20 +113,20 @@ class BodyKind(StrEnum):
 
 
 class BodyView(msgspec.Struct, frozen=True, kw_only=True):
-    """A body as people look at it.
+    """A body as people see it.
 
     Attributes:
-        kind: what it is.
+        kind: its kind.
         content_type: as the message says; "" = it doesn't.
         size_bytes: of the whole body, unpacked where the wire has it compressed.
         is_compressed: the wire has it compressed.
-        is_cut: what is shown is not all.
-        text: TEXT, JSON, XML: as it is; what is edited. BYTES: the same where they are UTF-8.
-        pretty: JSON, XML: indented, to be read; every token is as it was. "" = as `text`.
-        entries: MAP, LIST, STREAM: the values in order, those of nested ones after theirs.
+        is_cut: only a part is shown.
+        text: TEXT, JSON, XML: unchanged; people edit this. BYTES: the bytes, if they are UTF-8.
+        pretty: JSON, XML: indented for reading; every token is unchanged. "" = as `text`.
+        entries: MAP, LIST, STREAM: the values in order, nested values after their parent.
         hex: BYTES, JAVA: the first bytes as a dump, 16 on a line.
         java_class: JAVA: name of the class, from the head of the stream; "" = not found there.
-        locked: why a person can't change it; None = it may be.
+        locked: why a person can't change it; None = it may be changed.
     """
 
     kind: BodyKind
@@ -143,19 +143,19 @@ class BodyView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MessageView(msgspec.Struct, frozen=True, kw_only=True):
-    """A message as people look at it.
+    """A message as people see it.
 
     Attributes:
         wire: protocol and version that it was taken over, such as `AMQP 1.0`.
-        kind: what an application calls it, such as `TextMessage`; "" = the wire does not show it.
-        headers: what is no property of the application, in the order of the wire.
+        kind: the application's name for it, such as `TextMessage`; "" = the wire does not show it.
+        headers: all fields except the application's properties, in the order of the wire.
         properties: of the application, in the order of the wire.
-        left_out: how many headers and properties are not among those.
-        body: what it carries.
+        left_out: how many headers and properties are not included.
+        body: its content.
         size_bytes: of the encoded message.
         problems: the parts that can't be read, a sentence each; the rest is shown.
         property_types: types that a property may be given.
-        entry_types: types that an entry of a map may be given; none = entries can't be set.
+        entry_types: types that an entry of a map may be given; empty = entries can't be set.
         body_as_bytes: the body may be replaced by bytes.
         body_as_text: the body may be replaced by a text.
     """
@@ -178,9 +178,9 @@ class PropertyEdit(msgspec.Struct, frozen=True, kw_only=True):
     """A property, or an entry of a map, that gets a value.
 
     Attributes:
-        name: what is there under this name is replaced in its place, else it is added at the end.
+        name: an entry of this name is replaced in its place; a new entry is added at the end.
         value: as `TypedValue.value`.
-        type: None = the type that it has; a string where there is none of this name.
+        type: None = the present type; a string for a new entry.
     """
 
     name: str

@@ -1,11 +1,11 @@
-"""Operations: what a person does to many messages, as a value that survives a restart.
+"""Operations: a person's action on many messages, as a value that survives a restart.
 
 An operation goes in steps through the rows that match its selection, in the order of their numbers,
 up to the newest row at its begin. `next_step` returns the next step; this module uses no store and
 no clock.
 
-The one rule of the automatic stop: of what was sent since the last mark, more than `stop_share`
-came back. A mark is set at the begin, before each portion (a probe, and each one of a ramp), and
+The one rule of the automatic stop: more than `stop_share` of the messages sent since the last mark
+came back. A mark is set at the begin, before each portion (the probe and each step of a ramp), and
 after that with each window. A portion counts as if all of it had been sent, and the rest as if at
 least `LEAST_EVIDENCE` had, so that one unlucky message among the first few stops nothing.
 """
@@ -24,7 +24,7 @@ class Action(StrEnum):
     """The actions of operators on scheduled messages."""
 
     RETRY = "retry"
-    """Redeliver now, held and parked ones too."""
+    """Redeliver now, held and parked messages too."""
     REDIRECT = "redirect"
     """Send now to another destination."""
     CANCEL = "cancel"
@@ -72,10 +72,10 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         rows: what the store filters by.
-        properties: names of application properties and the texts that they must have; reading
-            them costs a look into each message.
-        contains: a text that the cause, a property or the body has, in any case; "" = any. It costs
-            a look into each message, too.
+        properties: names of application properties and the texts that they must have; this decodes
+            each message.
+        contains: a text that the cause, a property or the body has, in any case; "" = any. This
+            decodes each message, too.
     """
 
     rows: RowFilter = RowFilter()
@@ -115,8 +115,8 @@ class OperationPace(msgspec.Struct, frozen=True, kw_only=True):
 CAREFUL: Final = OperationPace(probe=50, per_second=20.0, ramp=True, stop_share=0.1)
 """The default care, for an operator who does not know the destination.
 
-Of operations of which 30 % come back 99.9 % are stopped by the probe, the others by the portion of
-100 that follows; of those of which 2 % come back one in some thousands is stopped by bad luck.
+If 30 % of the messages come back, the probe stops 99.9 % of such operations, and the following
+portion of 100 the others; if 2 % come back, bad luck stops one operation in some thousands.
 """
 
 
@@ -149,7 +149,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """An operation with its progress.
 
     Attributes:
-        id: number in the store, 1-based; 0 = not in one yet.
+        id: number in the store, 1-based; 0 = not stored yet.
         actor: who asked, such as `cli:anna` or `console:anna`.
         way: how the actor proved the name, as the audit says; "" = an older version began it.
         address: source address of the actor; "" = this machine, or unknown.
@@ -158,28 +158,28 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
         expected: how many the preview counted; None = there was no preview.
         state_reason: why it is paused, stopped or cancelled.
         until_id: the newest row when it began: later ones are left alone.
-        after_id: rows up to this were looked at.
-        since: the events before its person looked end here; what others do to a row after that
-            keeps it off the row. None = an older version began it, which took no notice of others.
-        beside: actions and actors of those that ran when it began: it has the last word over these.
-        matched: rows that the selection hit; those in flight or final may have been left.
-        overtaken: rows of these that were left because another act has changed them since.
+        after_id: rows up to this were examined.
+        since: the last event that its person could see; a row that others changed later is skipped.
+            None = an older version began it, which ignored the others' changes.
+        beside: actions and actors of operations that ran when it began: it overrides these.
+        matched: rows that the selection matched; rows in flight or final may have been skipped.
+        overtaken: matched rows that were skipped because another act has changed them since.
         changed: rows that were changed.
-        resent: how many of the changed ones were sent since; of several rows of one message all
+        resent: how many of the changed rows were sent since; of several rows of one message all
             but one count at once.
-        came_back: how many of these died again.
-        restored: how many of the changed ones were put back when it was undone.
+        came_back: how many of the re-sent rows died again.
+        restored: how many of the changed rows were put back when it was undone.
         not_before_ms: no step before this.
         portion: size of the portion that is sent and judged; 0 = no more of them; None = not begun.
         window_until_ms: when the window of the portion ends; None = not all of it was sent yet.
-        mark: since when it is judged how many came back.
+        mark: the start of the period whose returns are judged.
         state_changes: the latest changes of its state, the oldest first.
         runner: unique name of the process that runs it now; "" = none.
         runner_until_ms: if the runner gives no sign until then, any other may go on.
         needs_second: it is paused until a person other than its actor resumes it.
         exports: its messages are written to the journal's folder before they are discarded.
-        until: HOLD: the event outside that ends it; "" = only a person does.
-        longest_ms: HOLD: the longest wait for that, of each message.
+        until: HOLD: the external event that ends it; "" = only a person does.
+        longest_ms: HOLD: the longest wait of each message for that event.
     """
 
     id: int
@@ -241,10 +241,10 @@ STEPS_PER_SECOND: Final = 4
 
 UNSENT_S: Final = 5
 """Seconds' worth of messages that may wait to be sent; so a destination that was blocked for a
-while doesn't get at once what should have come evenly."""
+while doesn't get a burst."""
 
 POLL_MS: Final = 500
-"""So often is looked whether messages were sent."""
+"""Interval of checks whether messages were sent."""
 
 LEASE_MS: Final = 5_000
 """Time without a heartbeat after which a runner counts as dead."""
@@ -256,7 +256,7 @@ UNDO_MS: Final = 3_600_000
 """Time for which discarded messages are kept."""
 
 UNDO_BYTES: Final = 256 * 1024 * 1024
-"""Maximum bytes of discarded messages that are kept; the latest ones are."""
+"""Maximum bytes of discarded messages kept; the latest are kept."""
 
 UNDO_ROW_BYTES: Final = 2048
 """Added to the bytes of each message, for its row."""
@@ -494,7 +494,7 @@ def _changed_since_mark(operation: Operation) -> int:
 
 
 def _unsent(operation: Operation) -> int:
-    """Return how many of those that were changed since the mark were not sent yet."""
+    """Return how many rows changed since the mark were not sent yet."""
     return _changed_since_mark(operation) - (operation.resent - operation.mark.resent)
 
 
@@ -533,7 +533,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
         changed_at_ms: when the operation changed it.
         resent_at_ms: None = not sent yet.
         outcome: None = not sent yet, or an action that sends nothing.
-        evidence: what the outcome rests on, a sentence.
+        evidence: the proof of the outcome, a sentence.
     """
 
     redelivery_id: str

@@ -54,7 +54,7 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Observation(msgspec.Struct, frozen=True, kw_only=True):
-    """One observation of a destination, and what it and earlier ones prove.
+    """One observation of a destination, and the proof that it and earlier observations give.
 
     It stores its comparison with earlier ones, so a minute's last observation is self-contained.
 
@@ -64,12 +64,12 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
         depth: messages in it, those in delivery too; None = unknown.
         acknowledged: how many were acknowledged since the broker's counter began; None = this
             broker does not report it.
-        removed: how many went otherwise (expired, killed, purged) since then; None = unknown.
-        steady_since_ms: since then the counters went on, and whatever went otherwise than by an
-            acknowledgement came to the sidecar as a dead letter; None = this can't be said.
-        moved_at_ms: the last look at which `acknowledged` was higher than before; None = none was.
-        empty_at_ms: the last look at which it was empty, and up to which `steady_since_ms` holds;
-            None = none was.
+        removed: how many left otherwise (expired, killed, purged) since then; None = unknown.
+        steady_since_ms: since then the counters were not reset, and every message that left without
+            an acknowledgement came to the sidecar as a dead letter; None = not known.
+        moved_at_ms: the last time that `acknowledged` was seen to rise; None = never.
+        empty_at_ms: the last time that it was seen empty, and up to which `steady_since_ms` holds;
+            None = never.
         unknown: least number of messages in a dead-letter queue that is not read and that the
             schedule does not hold; 0 for all other queues.
         missing: least number of messages that another program took out of this final queue.
@@ -88,10 +88,10 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Account:
-    """Compares looks at one destination; each observation says what all looks so far prove.
+    """Compares observations of one destination; each one holds the proof of all so far.
 
-    What left the queue otherwise than by an acknowledgement is owed, until as many messages that
-    died there came to the sidecar. While something is owed, nothing is proved: it may be a dead
+    A message that left the queue without an acknowledgement is owed, until as many messages that
+    died there came to the sidecar. While a message is owed, nothing is proved: it may be a dead
     letter on its way, or a purged message.
     """
 
@@ -109,13 +109,13 @@ class Account:
         """Return the observation to keep.
 
         Args:
-            at_ms: when the counters were there, not before they were read.
-            counters: what the broker told.
+            at_ms: the time of the counters, not before they were read.
+            counters: the broker's answer.
             died: how many messages that died at this destination came to the sidecar since the last
-                look; counted before the counters were read, so that none is ahead of them.
+                call; counted before the counters were read, so that none is ahead of them.
             expired: how many of these had expired.
         """
-        # Why: where deaths count as acknowledged, they must not pay for what was purged.
+        # Why: deaths that count as acknowledged must not cancel purged messages.
         is_counted = not counters.counts_deaths_late
         self._compare(at_ms, counters, died, died if is_counted else expired)
         self._last = counters

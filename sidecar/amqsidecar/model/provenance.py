@@ -25,8 +25,8 @@ class Provenance(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         message_id: the id that consumers see (`JMSMessageID`, AMQP message-id) as text.
         openwire_id: the id that OpenWire consumers on Artemis see instead; None = the message has
             none that stays, or the broker is Classic.
-        number: what names it for its broker: a number and a time; "" = the broker did not write it
-            down, or the queue is not of Artemis.
+        number: the broker's name for it: a number and a time; "" = the broker did not write it, or
+            is not Artemis.
         redelivery_id: `amqsidecarRedeliveryId` of an earlier redelivery by a sidecar; None = first
             death.
         redelivery_count: `amqsidecarRedeliveryCount`, redeliveries so far by a sidecar, 0-based.

@@ -70,7 +70,7 @@ _Said = ParamSpec("_Said")
 def _row_change(
     change: Callable[Concatenate[RowView, _Said], Change | None],
 ) -> Callable[_Said, RowChange]:
-    """Make a `RowChange` of a function that takes the row before what the action says."""
+    """Make a `RowChange` of a function that takes the row before the action's arguments."""
 
     @wraps(change)
     def saying(*args: _Said.args, **more: _Said.kwargs) -> RowChange:
@@ -111,9 +111,9 @@ def _about(row: RowView, now_ms: int, destination: str | None = None) -> _About:
 def retry(
     row: RowView, now_ms: int, actor: str, reason: str = "", operation: int = 0
 ) -> Change | None:
-    """Make rows due now, also held and parked ones; an exhausted one begins a new life.
+    """Make rows due now, also held and parked rows; an exhausted row begins a new life.
 
-    One that lies in its final queue is taken back for it.
+    A message in its final queue is taken back for it.
 
     Args:
         row: which may change.
@@ -219,7 +219,7 @@ _UNDONE = {
 
 @_row_change
 def undo_discard(row: RowView, now_ms: int, actor: str, operation: int) -> Change | None:
-    """Leave or put back into final queues what an operation has not discarded yet."""
+    """Leave in final queues, or put back there, messages not discarded yet by an operation."""
     recall = _UNDONE.get(row.recall)
     if row.recall_operation != operation or recall is None:
         return None
@@ -305,9 +305,9 @@ def waits_until(name: str, until_ms: int, rule: str) -> str:
 
 @_row_change
 def hold(row: RowView, now_ms: int, actor: str, wait: WaitFor | None = None) -> Change | None:
-    """Keep waiting rows until a person releases them, or an event outside is reported.
+    """Keep waiting rows until a person releases them, or an external event is reported.
 
-    What lies in place stays there until a person acts on it again.
+    A message kept in its queue stays there until a person acts on it again.
 
     Args:
         row: which may change.
@@ -405,7 +405,7 @@ def regroup(row: RowView, group: str, now_ms: int) -> Change | None:
 def obey(
     row: RowView, note: CauseNote, died_at_ms: int, now_ms: int, exhausting: Exhausting
 ) -> Change | None:
-    """Do to waiting rows what the verdict of a note says; without a verdict nothing.
+    """Apply a note's verdict to waiting rows; does nothing without a verdict.
 
     Args:
         row: which may change.

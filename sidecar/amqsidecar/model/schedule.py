@@ -49,10 +49,10 @@ class Recall(StrEnum):
 
 
 WANTED = (Recall.SEND, Recall.KEEP, Recall.DISCARD)
-"""Messages that are to be taken back."""
+"""The next steps of messages to be taken back."""
 
 GROUP_PLACES_MAX = 100
-"""More are not counted."""
+"""Maximum rows counted before a row."""
 
 
 _DATE_DIGITS: Final = 12
@@ -82,7 +82,7 @@ def dated_redelivery_id(redelivery_id: str, now_ms: int) -> str:
 def age_ms(redelivery_id: str, now_ms: int) -> int:
     """Return the milliseconds since a message's first death by its id; 0 = the id has no time.
 
-    Any client can write an id: the answer is 0 to `now_ms`, whatever it is.
+    Any client can write an id: the answer is 0 to `now_ms` for any text.
     """
     _, dot, date = redelivery_id.rpartition(".")
     if not dot or not 0 < len(date) <= _DATE_DIGITS or not _HEXADECIMAL.issuperset(date):
@@ -100,7 +100,7 @@ class TakenRow(msgspec.Struct, frozen=True, gc=False):
         destination: where it belongs, canonical text: the destination that its consumers read.
         is_final: True = it goes to `final_queue` instead, with its provenance.
         source: the dead-letter queue it was taken from, canonical text.
-        redelivery_id: what the message keeps over all its deaths.
+        redelivery_id: the message's id over all its deaths.
         redelivery_count: the count that the sent message will carry.
         delay_ms: the delay that the rules gave; written on the message.
         expiration_ms: final only: time to live there; 0 = for ever.
@@ -113,12 +113,12 @@ class TakenRow(msgspec.Struct, frozen=True, gc=False):
         message: the encoded dead letter, as received.
         message_group: `JMSXGroupID`, where a gate needs it and it may be sent again; None = none.
             A schedule that sidecars share doesn't keep it.
-        final_queue: its final dead-letter queue, canonical text; None = none was decided, which
-            means `destination` where `is_final`.
-        recall: what becomes of it with its final queue.
-        recall_operation: number of the operation that wants it so; 0 = none.
+        final_queue: its final dead-letter queue, canonical text; None = not decided, which means
+            `destination` where `is_final`.
+        recall: its next step with its final queue.
+        recall_operation: number of the operation that asked for `recall`; 0 = none.
         passes_gates: see `DueRow`.
-        gate: the event outside that it waits for, where HELD; None = none.
+        gate: the external event that it waits for, where HELD; None = none.
     """
 
     id: int
@@ -158,11 +158,11 @@ class TakenRow(msgspec.Struct, frozen=True, gc=False):
 
 
 class DueRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A row whose time has come, with what a send needs; see `TakenRow`.
+    """A due row with the fields that a send needs; see `TakenRow`.
 
     Attributes:
         destination: where it is sent: the final dead-letter queue where `is_final`.
-        passes_gates: a person said that it goes now (`acts.Change`).
+        passes_gates: a person asked to send it now (`acts.Change`).
     """
 
     id: int
@@ -180,13 +180,13 @@ class DueRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class GroupPlace(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """Where a row stands among those of its destination and message group, by their first death.
+    """A row's place among the rows of its destination and message group, by their first death.
 
     Attributes:
-        before: how many stand before it, `GROUP_PLACES_MAX` at most; 0 = it is the first.
-        first_id: the row that stands first.
-        first_state: how that one stands.
-        first_due_at_ms: when that one is to be sent, where it waits.
+        before: how many rows are before it, `GROUP_PLACES_MAX` at most; 0 = it is the first.
+        first_id: the first row of the group.
+        first_state: the state of the first row.
+        first_due_at_ms: when the first row is to be sent, where it waits.
     """
 
     before: int
@@ -237,12 +237,12 @@ class RowView(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_in_final_queue(self) -> bool:
-        """Whether the broker has the message, and this row only what is known of it."""
+        """Whether the broker has the message, and this row only describes it."""
         return self.state is RowState.EXHAUSTED and self.is_final
 
     @property
     def goes_to(self) -> str:
-        """Where it is sent next; where it lies, if it is in its final queue."""
+        """Where it is sent next; its final queue, if it is there."""
         return self.final_queue or self.destination if self.is_final else self.destination
 
 
@@ -265,8 +265,8 @@ class RowFilter(msgspec.Struct, frozen=True, kw_only=True):
         count_at_least: `redelivery_count` is this or more; None = any.
         lies_in: final queue that holds the message, canonical text; None = any.
         event: name of the event that a held message waits for; None = any.
-        destinations: canonical texts of those that a person with limited rights may act on; None =
-            any.
+        destinations: canonical texts of destinations that a person with limited rights may act on;
+            None = any.
     """
 
     ids: tuple[int, ...] | None = None
@@ -391,13 +391,13 @@ class StoreState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InstanceView(msgspec.Struct, frozen=True, kw_only=True):
-    """One of the sidecars that ever worked on a shared schedule; see `StoreState`.
+    """A sidecar that has worked on a shared schedule; see `StoreState`.
 
     Attributes:
         is_held: a process is this instance now.
         seen_seconds_ago: how long ago its last sign of life was.
-        unfinished_cycle: the one that it is in, or was in when it went; None = none.
-        manual: patterns of what it leaves to a person, as `Manual` takes them.
+        unfinished_cycle: the cycle that it is in, or was in when it ended; None = none.
+        manual: patterns of dead letters that it leaves to a person, as `Manual` takes them.
     """
 
     instance: str

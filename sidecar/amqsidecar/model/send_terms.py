@@ -1,4 +1,4 @@
-"""The broker's answer to the question what becomes of a send to a destination."""
+"""The broker's treatment of a send to a destination."""
 
 from enum import StrEnum
 from typing import NamedTuple
@@ -41,13 +41,13 @@ class ResendEffect(StrEnum):
 
 
 class SideEffect(NamedTuple):
-    """Something that a broker does with a message besides putting it into its queue.
+    """An effect of a broker on a message besides putting it into its queue.
 
     Attributes:
-        kind: what the operator may allow.
+        kind: the value that allows it (`redelivery.allow`).
         what: as a sentence.
-        mend: what to write, and where.
-        filter: the JMS selector of the messages to which it happens; "" = to every message.
+        mend: the fix: the text to write, and where.
+        filter: the JMS selector of the affected messages; "" = every message.
         loses: it takes a message away; False = it makes another copy.
     """
 
@@ -64,7 +64,7 @@ class SideEffect(NamedTuple):
 
 
 class BoundQueue(msgspec.Struct, frozen=True):
-    """A queue that gets what is sent to a destination.
+    """A queue that gets messages sent to a destination.
 
     Attributes:
         filter: the JMS selector that a message must match; "" = it takes every message.
@@ -75,19 +75,19 @@ class BoundQueue(msgspec.Struct, frozen=True):
 
 
 class SendTerms(msgspec.Struct, frozen=True):
-    """The broker's treatment of sends to one destination, whatever the message holds.
+    """The broker's treatment of sends to one destination, for any message.
 
     Attributes:
         problem: why a send gets lost or holds the link up now, as a sentence; None = it routes.
-        exists: whether the destination exists; False = the broker makes it at the first send,
+        exists: whether the destination exists; False = the broker creates it at the first send,
             None = unknown.
-        queues: each gets the message if its filter matches; none of them = the message is lost.
-            Empty = the broker makes a queue without a filter, or does not report its queues.
-        effects: on a message that is sent there, which the operator does not allow.
-        has_copies: whether more than one queue, address or bridge gets what producers send to its
-            address; None = unknown.
-        trusts_filters: the operator lets a filter that the sidecar can't evaluate count as one
-            that matches (`redelivery.allow`).
+        queues: each gets the message if its filter matches; if no filter matches, it is lost.
+            Empty = the broker creates a queue without a filter, or does not report its queues.
+        effects: on a message that is sent there, without effects that the operator allows.
+        has_copies: whether more than one queue, address or bridge gets messages that producers send
+            to its address; None = unknown.
+        trusts_filters: the operator lets a filter that the sidecar can't evaluate count as
+            matching (`redelivery.allow`).
     """
 
     problem: str | None = None

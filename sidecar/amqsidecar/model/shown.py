@@ -12,7 +12,7 @@ UNSEEN: Final = re.compile(
 
 
 def shown(text: str) -> str:
-    r"""Return a text with everything in it visible: what can't be seen is named.
+    r"""Return a text in which invisible characters are replaced by their codes.
 
     Line breaks and tabs stay. The result is still to be escaped.
 
@@ -26,7 +26,7 @@ def shown(text: str) -> str:
 
 
 def shown_line(text: str) -> str:
-    r"""Return a text as `shown` does; line breaks are named, too.
+    r"""Return a text as `shown` does; line breaks are replaced, too.
 
     Example:
         >>> shown_line("paid\nfailed")
@@ -36,7 +36,7 @@ def shown_line(text: str) -> str:
 
 
 def escaped(text: str) -> str:
-    r"""Return JSON of the same value in which what can't be seen is escaped.
+    r"""Return JSON of the same value in which invisible characters are escaped.
 
     Example:
         >>> escaped('["pay\u202e"]')
