@@ -28,8 +28,8 @@ class CallerSession(msgspec.Struct, frozen=True):
     """The caller, as the sidecar knows them.
 
     Attributes:
-        way: "local" = the sidecar asks nobody for a proof.
-        csrf: to be sent with what is posted; "" = not needed.
+        way: "local" = the sidecar requires no authentication.
+        csrf: token to send with each POST; "" = not needed.
         rights: given on some destination at least; an older version names none.
     """
 

@@ -19,7 +19,7 @@ _CUTS: Final = ((4_096, 200), (1_024, 50), (256, 20), (64, 5))
 
 
 def marked(data: object, note: str = "") -> str:
-    """Return an answer as JSON; what is cut says so, and `note` is ours.
+    """Return an answer as JSON; cut values are marked, and `note` is ours.
 
     Example:
         >>> marked({"cause": "x\u202e"}).partition("data")[2][-28:]

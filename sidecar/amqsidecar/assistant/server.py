@@ -44,7 +44,7 @@ OpenCaller = Callable[[str], Awaitable[ApiCaller]]
 
 
 def make_server(tools: AssistantTools, caller_of: CallerOf) -> Server[Any]:
-    """Return the server; what a caller has no right to is to them as if it were not there."""
+    """Return the server; tools that a caller has no right to don't exist for them."""
 
     async def list_tools(
         ctx: Any, _params: types.PaginatedRequestParams | None
@@ -107,8 +107,8 @@ def http_app(
     """Return the application of streamable HTTP; it keeps no session and no credential.
 
     Args:
-        tools: what there is to call.
-        open_caller: asks the sidecar who has a token.
+        tools: the tools.
+        open_caller: asks the sidecar for the owner of a token.
         listen: the address, such as `127.0.0.1`.
         public_url: where clients reach it from outside; "" = only from this machine.
     """

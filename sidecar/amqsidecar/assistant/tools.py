@@ -1,4 +1,4 @@
-"""The tools: a table, and what each asks the API."""
+"""The tools: a table, and each tool's requests to the API."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple
@@ -28,11 +28,11 @@ from amqsidecar.errors import SidecarError
 from amqsidecar.model.operation import CAREFUL, SENDS, Action, OperationPace
 
 BODY_BYTES_MAX: Final = 8_192
-"""Of the body of a message."""
+"""Maximum bytes of a message's body."""
 
 _MEMBERS: Final = 20
 _BY: Final = "assistant: "
-"""Begins the reason of what an assistant did."""
+"""Prefix of the reason of an assistant's acts."""
 
 
 class ToolRefused(SidecarError):

@@ -35,9 +35,9 @@ def count(
 
     Args:
         sent: the ids of all messages that a producer sent.
-        deliveries: what the consumers reported, each consumer's in order.
-        exhausted: ids as found in the final queue, twice what was there twice.
-        discarded: ids of which the sidecar's history says so.
+        deliveries: the consumers' reports, each consumer's in order.
+        exhausted: ids as found in the final queue, duplicates included.
+        discarded: ids discarded according to the sidecar's history.
         unknown: sent while the producer lost its broker; they may be missing.
     """
     known = set(sent)

@@ -79,7 +79,7 @@ class BackgroundConsumer(ABC):
         return self._events.copy()
 
     def stop(self) -> None:
-        """Stop after the delivery in hand; what was handed out beyond it stays in the queue."""
+        """Stop after the delivery in hand; further prefetched messages stay in the queue."""
         self._is_stopping.set()
         self._waker.wake()
         self._thread.join(_STOP_WITHIN_S)
@@ -134,7 +134,7 @@ class WireApplications(ABC):
         return consumer
 
     def disconnect(self) -> None:
-        """Stop every consumer; what they have not answered stays in its queue."""
+        """Stop every consumer; unacknowledged messages stay in their queue."""
         for consumer in self._consumers:
             consumer.stop()
 

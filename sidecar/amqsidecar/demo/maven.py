@@ -1,7 +1,7 @@
-"""Fetches what the demo and the tests run, by Maven coordinates, once per user.
+"""Fetches programs for the demo and the tests, by Maven coordinates, once per user.
 
-Everything lands in `${XDG_CACHE_HOME:-~/.cache}/amqsidecar`, one folder per thing. A folder is
-built beside its place and renamed, under a file lock, so every folder that exists is complete.
+Everything is stored in `${XDG_CACHE_HOME:-~/.cache}/amqsidecar`, one folder each. A folder is built
+beside its place and renamed, under a file lock, so every existing folder is complete.
 """
 
 import fcntl

@@ -53,13 +53,13 @@ class RunningBroker:
 
 
 class Guest:
-    """A context manager that removes from a broker what a demo put there, in whatever way it ends.
+    """A context manager that removes a demo's traces from a broker, however the demo ends.
 
     It removes the demo's messages, the token of the demo's sidecar, and the queues that were not
     there before and are empty. Messages of others stay, and so do their queues.
 
     Attributes:
-        applications: that speak with it.
+        applications: connected to it.
         options: of a sidecar on it, below `broker`.
         leftovers: sentences on things that could not be removed.
     """

@@ -34,7 +34,7 @@ class DemoSchedule:
         self._lock = Lock()
 
     def rows(self) -> list[RowView]:
-        """Return waiting messages, without exhausted ones."""
+        """Return waiting messages, without exhausted messages."""
         with self._opened() as store:
             rows = [] if store is None else store.list_rows(RowFilter(), 10_000)
         return [one for one in rows if one.state is not RowState.EXHAUSTED]
@@ -253,7 +253,7 @@ class Stage:
     def leave_a_group(self, messages: int) -> None:
         """Start the sidecar again, and make messages die that then wait for an hour.
 
-        Their consumer works by now: what a person retries is consumed.
+        Their consumer works by now, so a message that a person retries is consumed.
         """
         self.start_sidecar()
         self._applications.consume(LEFT, 1)
@@ -274,7 +274,7 @@ class Stage:
     # ------------------------------------------------------------------ what is seen
 
     def result(self) -> Count:
-        """Count by message id what the applications saw and what was discarded on record."""
+        """Count by message id the applications' deliveries and the recorded discards."""
         return count(
             (one for group in self.groups for one in group.ids),
             self._deliveries(),

@@ -90,7 +90,7 @@ class DemoStory:
         threading.Thread(target=self._run, name="show", daemon=True).start()
 
     def goes_on(self, wait_s: float) -> bool:
-        """Wait a moment; say whether there is more to see. Raises what went wrong."""
+        """Wait a moment; return whether the show goes on. Raises its failure."""
         is_over = self._is_over.wait(wait_s)
         if self._failure is not None:
             raise self._failure

@@ -24,7 +24,7 @@ def eventually(
     """Wait until the condition is true.
 
     Raises:
-        TimeoutError: there is none within the time; the text names `what`.
+        TimeoutError: it didn't become true in time; the text names `what`.
     """
     deadline_s = time.monotonic() + within_s
     while not condition():

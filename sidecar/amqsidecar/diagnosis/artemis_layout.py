@@ -270,7 +270,7 @@ def nack_finding(acceptors: Sequence[str]) -> Iterator[Finding]:
     """Yield the broker's treatment of a message that a STOMP client refuses.
 
     Args:
-        acceptors: those that take STOMP clients; none = no finding.
+        acceptors: acceptors for STOMP clients; if empty, no finding.
     """
     if acceptors:
         yield new_finding("stomp_nack_destroys", listed(acceptors))

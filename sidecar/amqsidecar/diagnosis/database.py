@@ -26,7 +26,7 @@ class DatabaseFacts(msgspec.Struct, frozen=True, kw_only=True):
         problem: why it can't be reached; the others count only where this is "".
         is_standby: it only follows another server.
         is_torn: a crash of the machine can tear its writes.
-        may_write: whether we may read and write those that are there.
+        may_write: whether we may read and write existing tables.
         is_pooled: a pooler stands between us and the server, and shares its sessions.
         is_open: the connection is unencrypted and leaves the machine.
     """

@@ -1,10 +1,9 @@
-"""Examines a broker as a service with this configuration would meet it.
+"""Examines a broker as a service with this configuration would find it.
 
-Three connections, one after the other: one that only looks, one with a token queue of the doctor's
-own for the transactions, one that removes that queue. No message of an application is taken: dead
-letters are browsed, readers give no credit, and sends are rolled back. What stays in the broker are
-queues that a service would make as well: dead-letter queues that are named and missing, and final
-ones.
+Three connections in turn: the first only looks, the second has the doctor's own token queue for
+transactions, the third removes that queue. No message of an application is taken: dead letters are
+browsed, readers give no credit, and sends are rolled back. The broker keeps only queues that a
+service would create as well: missing dead-letter queues that are named, and final queues.
 """
 
 import re
@@ -450,7 +449,7 @@ class Doctor:
     def _count_exhausted(
         self, link: ExaminedSession, trials: Trials, finals: Sequence[Destination]
     ) -> None:
-        """Report messages that wait for a person, and unknown ones if browsing is permitted."""
+        """Report messages that wait for a person, and unknown messages if browsing is permitted."""
         settings, held = self._settings, dict[Destination, int]()
         known = settings.schedule.exhausted
         names = dict.fromkeys([*finals, *(parse_destination(one.queue) for one in known)])

@@ -217,7 +217,7 @@ def listed(subjects: Iterable[str], among: Iterable[str] = ()) -> str:
 
     Args:
         subjects: such as `body Map`.
-        among: all that there are; a nearly complete group is described by what it lacks.
+        among: all subjects; a nearly complete group is described by its exceptions.
     """
     groups, whole = _grouped(subjects), _grouped(among)
     words = []

@@ -46,13 +46,13 @@ class Check(StrEnum):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One thing that was found out.
+    """A result of an examination.
 
     Attributes:
         subject: such as a destination, a file, the user.
         what: one sentence.
-        mend: the line of configuration that mends it, to be copied; "" = nothing is to be mended,
-            or no single line does it.
+        mend: the line of configuration that fixes it, to be copied; "" = nothing to fix, or not by
+            a single line.
     """
 
     check: Check

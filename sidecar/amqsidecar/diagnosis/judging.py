@@ -49,9 +49,9 @@ def policy_findings(rules: Rules | None, *, is_layout_known: bool) -> Iterator[F
 
 
 def kind_finding(kind: BrokerKind, rules: Rules | None) -> Iterator[Finding]:
-    """Yield rules that are of the other product.
+    """Yield rules of the other product.
 
-    Those of Classic can be used on Artemis, as our own format does; those of Artemis say nothing to
+    Classic rules can be used on Artemis, like our own format; Artemis rules mean nothing on
     Classic.
     """
     if kind is BrokerKind.CLASSIC and isinstance(rules, ArtemisRules):
@@ -176,12 +176,12 @@ def exhausted_findings(
 def unknown_origin_findings(
     intake: Sequence[IntakeQueue], names: DeadLetterNames, existing: Collection[str] | None
 ) -> Iterator[Finding]:
-    """Yield wildcards, and queues of which neither message nor name shows where messages died.
+    """Yield wildcards, and queues whose messages' origin neither message nor name shows.
 
     Args:
-        intake: what is read over a wire that does not show origins.
+        intake: the queues read over a wire that does not show origins.
         names: find an origin by the name of its queue.
-        existing: names of the queues that there are; None = not known.
+        existing: names of existing queues; None = unknown.
     """
     for item in intake:
         name = item.destination.name

@@ -180,12 +180,12 @@ def artemis_line(
 
 
 def artemis_needs(refusals: Iterable[tuple[Refusal, str]]) -> frozenset[str]:
-    """Return the permissions to grant, with those that the broker would ask for next.
+    """Return the permissions to grant, including the permissions that the broker checks next.
 
-    The broker names the first that is missing only.
+    The broker names only the first missing permission.
 
     Args:
-        refusals: with the permission that was wanted in the end; "" = the refused one.
+        refusals: each with the permission finally wanted; "" = the refused permission.
     """
     needed = set()
     for refusal, wanted in refusals:

@@ -1,4 +1,4 @@
-"""What is known of a broker's release: whether it was tested, and which of its faults concern us.
+"""Facts about a broker's release: whether it was tested, and which of its faults concern us.
 
 The only table of releases in the product: a run logs it, doctor reports it.
 """

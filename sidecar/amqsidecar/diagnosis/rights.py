@@ -1,4 +1,4 @@
-"""Tries each right that a run needs; reports the missing ones with the lines that grant them."""
+"""Tries each right that a run needs; reports missing rights with the lines that grant them."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial

@@ -19,14 +19,14 @@ class DoctorSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         user: of the log-in; "" = none.
-        expected_kind: None = whichever it is.
+        expected_kind: None = any.
         intake_queues: named by the operator; () = discover.
-        notes: how notes, and reports of events outside, are read; () = neither is.
-        rules: given ones; None = none.
-        decider: the given rules, compiled; None = none.
+        notes: how notes and reports of outside events are read; () = neither is.
+        rules: the configured rules; None = none.
+        decider: the configured rules, compiled; None = none.
         needs_names: whether the wire shows no origins, so that a queue's name must give them
             (Classic over AMQP).
-        manual: what is left to a person.
+        manual: which dead letters are left to a person.
         allowed_losses: permitted by the operator.
         allowed_effects: permitted by the operator.
         allowed_origins: patterns of where redeliveries may go; () = anywhere.

@@ -54,10 +54,10 @@ def transaction_findings(
 
 
 def _exchange(link: TakeSession, token_queue: Destination) -> tuple[int | None, str]:
-    """Commit one transaction, roll another back; return the token that is there now.
+    """Commit one transaction, roll another back; return the remaining token.
 
     Returns:
-        Its number and "", or None and what went wrong.
+        Its number and "", or None and the problem.
     """
     if not link.token.exists():
         link.token.create(1)

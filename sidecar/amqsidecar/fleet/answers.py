@@ -1,4 +1,4 @@
-"""The parts of sidecars' answers that are used here; what an older version lacks has a default."""
+"""The parts of sidecars' answers used here; fields that older versions lack have defaults."""
 
 from hashlib import sha256
 from typing import Any, Final

@@ -21,7 +21,7 @@ from amqsidecar.http.masking import Masking
 from amqsidecar.model.operation import Action, Operation
 
 DeskOf = Callable[[Request], Desk]
-"""Returns what answers whom a request comes from."""
+"""Returns the desk for the person who sent a request."""
 
 
 class CauseQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

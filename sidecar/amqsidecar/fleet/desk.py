@@ -58,10 +58,10 @@ class FleetOverview(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         problems: sources of sidecars that can't be read, a sentence each.
-        died: messages in the last hour, as far as is known.
+        died: messages in the last hour, as far as known.
         exhausted: messages that wait for a person, in the same way.
-        sidecars: those that need a person first.
-        groups: what dies, those first of which most die.
+        sidecars: all, those in need of a person first.
+        groups: groups of deaths, most deaths first.
         versions: sidecars by version, the most common first.
         rules: sidecars by kind of broker and digest of their rules, the most common first.
     """
@@ -84,7 +84,7 @@ class Gathered(msgspec.Struct, Generic[AnswerT], frozen=True):
 
 
 class Approval(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The approval of an action at one place; its values are those of the preview."""
+    """The approval of an action at one place, with the values of the preview."""
 
     sidecar: str
     destination: str
@@ -103,14 +103,14 @@ class PlacePreview(msgspec.Struct, frozen=True):
 
 
 class Desk:
-    """Answers for one person what their own rights at each sidecar show them."""
+    """Answers one person, within their own rights at each sidecar."""
 
     def __init__(self, gatherer: Gatherer, person: Person) -> None:
         self._gatherer = gatherer
         self._person = person
 
     async def overview(self) -> FleetOverview:
-        """Return the first screen, of what is known within `WAIT_S`."""
+        """Return the first screen, from the answers within `WAIT_S`."""
         overviews, twins, policies = await asyncio.gather(
             self._gatherer.all(self._person, "/overview", SaidOverview, WAIT_S),
             self._twins(WAIT_S),
@@ -209,9 +209,9 @@ class Desk:
         *,
         is_careful: bool,
     ) -> list[Said[Operation]]:
-        """Have each sidecar begin its operation; each refuses by itself what has changed since.
+        """Have each sidecar begin its operation; each refuses if its messages have changed since.
 
-        If the process dies inside, those that were asked carry theirs out, and list them.
+        If the process dies inside, the sidecars already asked carry out and list their operations.
         """
         pace = CAREFUL if is_careful and action in SENDS else OperationPace()
 

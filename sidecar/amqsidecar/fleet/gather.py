@@ -23,7 +23,7 @@ from amqsidecar.web_client import Client, RawAnswer, Unreachable
 
 LONG_S: Final = 5.0
 WAIT_S: Final = 0.25
-"""How long a first screen waits for answers; those that come later are in the next one."""
+"""How long a first screen waits for answers; later answers appear in the next screen."""
 
 PER_SIDECAR: Final = 3
 """Requests to one sidecar at a time, so that a slow one leaves places to the others."""
@@ -137,8 +137,8 @@ class Gatherer:
             person: who asks.
             path: below `/api/v1`, encoded.
             kind: of the answer.
-            wait_s: how long at most; what was known before stands in for later answers.
-            fresh_s: up to which age an answer is not asked for again.
+            wait_s: maximum wait; the last known answer replaces a later one.
+            fresh_s: age up to which an answer is reused.
         """
         fresh_from_s = self.clock.monotonic_s() - fresh_s
         keys = {(person.key, name, path): one.sidecar for name, one in self.watch.seen.items()}

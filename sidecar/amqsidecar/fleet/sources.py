@@ -44,7 +44,7 @@ NamedUrls = Mapping[str, str]
 
 
 class FleetSources:
-    """Finds the sidecars; where a source can't be read, those that it had last stay."""
+    """Finds the sidecars; a source that can't be read keeps its last sidecars."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class FleetSources:
         self.problems: list[str] = []
 
     async def find(self) -> list[FleetMember]:
-        """Return the sidecars by name; `problems` says what could not be read."""
+        """Return the sidecars by name; `problems` lists the sources that could not be read."""
         problems = []
         for what, ask in self._asks.items():
             try:

@@ -48,14 +48,14 @@ class Watch:
         self.seen: Mapping[str, MemberState] = {}
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Look until told to stop."""
+        """Look until `stop` is set."""
         while not stop.is_set():
             await self.look()
             with suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), _EVERY_S)
 
     async def look(self) -> None:
-        """Look at each sidecar once, and every few times for new ones."""
+        """Look at each sidecar once, and every few rounds for new sidecars."""
         if self._round % _FIND_EVERY == 0:
             self._sidecars = await self.sources.find()
         self._round += 1

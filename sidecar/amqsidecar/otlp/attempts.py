@@ -131,7 +131,7 @@ def _name(destination: str) -> str:
 def _harmless(
     event: AnyEvent, found: Mapping[str, AttributeValue | None]
 ) -> Mapping[str, AttributeValue]:
-    """Return the attributes that have a value; what a sender wrote acts on no screen."""
+    """Return the attributes that have a value, with control characters of senders made visible."""
     named = {"amqsidecar.redelivery_id": event.redelivery_id, **found}
     return {
         name: shown_line(value)[:TEXT_MAX] if isinstance(value, str) else value

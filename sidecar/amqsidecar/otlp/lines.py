@@ -45,8 +45,8 @@ class OtlpLines(logging.Handler):
 
         Args:
             resource: this process.
-            metrics: count what is dropped.
-            sender: name of the thread that sends: of its own lines there would be no end.
+            metrics: count dropped lines.
+            sender: name of the sending thread, whose own lines are skipped: they would never end.
         """
         super().__init__()
         self.waiting: deque[ReadableLogRecord] = deque()

@@ -1,4 +1,4 @@
-"""The metrics library's metrics to those of the SDK, by the names that a scrape has."""
+"""Converts the metrics library's metrics to the SDK's, under the names of a scrape."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator

@@ -41,7 +41,7 @@ BATCH: Final = 1_000
 
 PAUSE_S: Final = 2.0
 STOP_S: Final = 2.0
-"""Maximum time a stop waits for what is left to be sent."""
+"""Maximum time that a stop waits for the rest to be sent."""
 
 _THREAD: Final = "otlp"
 
@@ -92,11 +92,11 @@ class _WaitingCycles:
 
 
 class OtlpSender:
-    """Sends what it hears of, while it runs.
+    """Sends the signals that it receives, while it runs.
 
-    The SDK repeats a request, with growing pauses, for `OTEL_EXPORTER_OTLP_TIMEOUT`; what the
-    receiver has not taken by then is dropped and counted, as is what finds the queue full. What
-    waits when the process dies is lost.
+    The SDK repeats a request, with growing pauses, for `OTEL_EXPORTER_OTLP_TIMEOUT`; data not
+    accepted by then is dropped and counted, like data that finds the queue full. Data still queued
+    when the process dies is lost.
 
     Attributes:
         worker: runs the thread.
@@ -115,10 +115,10 @@ class OtlpSender:
 
         Args:
             endpoint: base URL of the receiver.
-            signals: what it gets.
+            signals: the signals to send.
             traced_share: of messages, from 0 to 1.
             clock: of the events.
-            metrics: are sent, count what is dropped, and get exemplars.
+            metrics: are sent, count dropped data, and get exemplars.
             open_schedule: has the producers of messages that died before the start; None = there
                 is no history.
         """
@@ -146,7 +146,7 @@ class OtlpSender:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Send while the block runs, and at its end what is left."""
+        """Send while the block runs, and the rest at its end."""
         with ExitStack() as stack:
             stack.enter_context(self.worker)
             if OtlpSignal.LOGS in self._signals:

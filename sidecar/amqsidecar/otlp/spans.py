@@ -16,7 +16,7 @@ from amqsidecar.otlp.attempts import AttemptSpan
 from amqsidecar.runtime.worker import KeptSchedule
 
 TRACES_MAX: Final = 10_000
-"""Messages whose producer is remembered; those of others are looked up in the history."""
+"""Maximum messages whose producer is remembered; other producers are read from the history."""
 
 _MS: Final = 1_000_000
 _SAMPLED: Final = TraceFlags(TraceFlags.SAMPLED)

@@ -107,7 +107,7 @@ class Attempts:
         """Return the log line about the end of a link, and the seconds to wait.
 
         Args:
-            error: what ended it.
+            error: the reason of its end.
             was_up: whether it had been up.
             is_first: whether it was the first attempt of the process.
 

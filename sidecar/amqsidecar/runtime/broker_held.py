@@ -20,7 +20,7 @@ def open_to_move(link: Link) -> MoveSession:
 
     Raises:
         LinkLost: the broker can't be reached.
-        BrokerRefused: the broker can't keep what waits, or we may not use it; nothing was taken.
+        BrokerRefused: the broker can't hold waiting messages, or denies us; nothing was taken.
     """
     session = link.move()
     with ExitStack() as stack:

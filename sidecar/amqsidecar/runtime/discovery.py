@@ -124,15 +124,15 @@ def unread_queues(
 ) -> tuple[Destination, ...]:
     """Return final dead-letter queues, and dead-letter queues that the operator did not name.
 
-    Those that do not exist may be among them on Artemis. None where a Classic does not show which
-    queues there are: to look at one that does not exist makes it.
+    On Artemis some may not exist. Empty if a Classic doesn't list its queues: looking at a missing
+    queue would create it.
 
     Args:
         link: to the broker.
-        named: queues that the operator named; none = all that are found are read.
+        named: queues that the operator named; if empty, all found queues are read.
         find_intake: finds dead-letter queues.
         final_suffix: ends the names of final queues.
-        manual: what is left to a person.
+        manual: which dead letters are left to a person.
 
     Raises:
         LinkLost: the connection is gone.

@@ -1,9 +1,9 @@
-"""Compares final dead-letter queues with the rows whose messages lie there.
+"""Compares final dead-letter queues with the rows of their messages.
 
-A single look proves nothing: a cycle takes and sends between two of its moments. So messages count
-as missing or unknown only if two looks agree and the sidecar took nothing out of the queue between
-them. Messages of others can hide missing ones from a depth; where it falls behind, the queue is
-browsed and the missing rows are found by their redelivery ids.
+A single observation proves nothing: a cycle may take and send during it. So messages count as
+missing or unknown only if two observations agree and the sidecar took nothing out of the queue
+between them. Other messages can hide missing messages from a depth; where it falls behind, the
+queue is browsed and the missing rows are found by their redelivery ids.
 """
 
 from collections import Counter
@@ -62,11 +62,11 @@ class FinalLook(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def agree(before: FinalLook, now: FinalLook) -> tuple[int, int, frozenset[int]]:
-    """Return what two looks at a final queue prove; nothing left the queue between them.
+    """Return the facts proved by two looks at a final queue; nothing left it between them.
 
     Returns:
-        The least number of messages there that the schedule does not know; that of rows whose
-        messages are gone besides the others; and the rows whose messages are gone.
+        The least number of messages there unknown to the schedule; the least number of further rows
+        without a message; and the rows whose messages are gone.
     """
     gone = (before.gone or frozenset()) & (now.gone or frozenset())
     surpluses = before.surplus, now.surplus
@@ -117,16 +117,16 @@ class FinalQueueWatch:
         known: int,
         at_least: int,
     ) -> Observation:
-        """Return an observation with what is unknown and missing; forget rows that are gone.
+        """Return an observation with unknown and missing messages; forget rows that are gone.
 
         Promise: each forgotten row is removed together with its event.
 
         Args:
             schedule: an open one.
-            link: the one of the look; None = it is lost.
+            link: the link that looked; None = lost.
             seen: the look.
-            known: of `count_known` before it.
-            at_least: where its depth is unknown, the queue holds no fewer.
+            known: from `count_known` before the look.
+            at_least: minimum depth, if the depth is unknown.
 
         Raises:
             LinkLost: the connection is gone.

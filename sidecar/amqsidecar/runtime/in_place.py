@@ -66,17 +66,17 @@ class InPlaceIndex:
         """Make it.
 
         Args:
-            named: dead-letter queues that the operator named; none = those that are found.
+            named: dead-letter queues that the operator named; if empty, the found queues.
             find_intake: finds dead-letter queues.
             make_judge: makes the judge of an open link.
             clock: the time.
-            interval_s: from one pass to the next, at least; a pass that took longer rests as long.
-            max_messages: of each queue that get rows, from its head.
-            max_per_second: messages that are browsed, over all queues.
+            interval_s: minimum time between passes; a longer pass is followed by an equal rest.
+            max_messages: maximum messages per queue that get rows, from its head.
+            max_per_second: maximum messages browsed, over all queues.
             report: called after a pass with the messages that get no row.
             report_discards: called with the numbers of new rows that the rules would discard, by
                 destination.
-            mode: which messages get rows: those that are left to a person.
+            mode: decides which messages are left to a person, and so get rows.
         """
         self._mode = mode
         self._manual = mode.now
@@ -255,11 +255,11 @@ class InPlaceIndex:
         return seen
 
     def _forget_gone(self, place: Destination, seen: SeenRows, last: float) -> Iterator[int]:
-        """Forget rows of a queue whose messages several passes did not show.
+        """Forget rows of a queue whose messages several passes did not find.
 
         Args:
             place: the queue.
-            seen: what was seen of it.
+            seen: the rows seen in it.
             last: as `SeenRows.agree` wants it.
         """
         if not seen.agree(last, self._clock.monotonic_s()):

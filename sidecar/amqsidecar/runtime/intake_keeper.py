@@ -1,7 +1,7 @@
 """Keeps a link reading the dead-letter queues that are to be read.
 
-Named queues are the operator's word: one that can't be read when the process starts ends it. Found
-ones are not: what can't be read is left out, reported once, and tried again at each look.
+If a queue that the operator named can't be read at the start, the process ends. A found queue that
+can't be read is left out, reported once, and tried again at each look.
 """
 
 import re
@@ -40,11 +40,11 @@ FindIntake = Callable[[LookSession], Sequence[IntakeQueue]]
 """Finds the dead-letter queues to read; called again and again; may raise `DiscoveryRefused`."""
 
 ReportIntake = Callable[[int, Mapping[str, str], str], None]
-"""Takes how many queues are read, the refused ones with the broker's words, and what is wrong."""
+"""Takes the number of queues read, the refused queues with the broker's words, and the problem."""
 
 
 class IntakeKeeper:
-    """The queues that are read and those that are not, over all links of a process."""
+    """The read and unread dead-letter queues, over all links of a process."""
 
     def __init__(
         self,
@@ -56,10 +56,10 @@ class IntakeKeeper:
         """Make it.
 
         Args:
-            named: the operator's; none = those that are found.
-            find: finds the others.
+            named: the operator's; if empty, the found queues.
+            find: finds further queues.
             report_health: see `ReportIntake`.
-            mode: which of them are left to a person; `finals` are read in any case.
+            mode: which queues are left to a person; `finals` are always read.
         """
         self._mode = mode
         self._named = tuple(named)

@@ -56,9 +56,9 @@ class SeenSettings:
 
 
 class LivePolicy:
-    """Decides by the broker's settings of an address; asks again once an answer is too old.
+    """Decides by the broker's settings of an address; asks again when an answer is too old.
 
-    A given policy is asked first; what it does not say of an address the broker's settings say.
+    A configured policy is asked first; the broker's settings fill its gaps.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""Follows which dead letters only a person takes, while the service runs.
+"""Follows changes of which dead letters are left to a person, while the service runs.
 
-A change ends the link: what is in hand goes back, and the next link reads by the new options. So
-nothing is judged by one mode and taken by another.
+A change ends the link: messages in hand go back, and the next link reads by the new options. So no
+message is judged by one mode and taken by another.
 """
 
 from collections.abc import Callable
@@ -33,7 +33,7 @@ class LiveMode:
         """Make it.
 
         Args:
-            now: at the start.
+            now: the mode at the start.
             read: returns the mode by the options, and by those of the sidecars that share the
                 schedule; raises ConfigError and StoreError. None = they never change.
         """

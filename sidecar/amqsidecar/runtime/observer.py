@@ -1,4 +1,4 @@
-"""Runs the index of what lies in queues without anything that takes or sends."""
+"""Runs the index of messages in queues, without taking or sending any."""
 
 from collections.abc import Callable
 from typing import Final

@@ -27,7 +27,7 @@ class OpenResends:
         self._consumers: dict[str, str] = {}
 
     def follow(self, events: Iterable[AnyEvent]) -> None:
-        """Take note of re-sends, notes and those that came back, in the order of the events."""
+        """Follow re-sends, notes and returns, in the order of the events."""
         found = Counter[tuple[str, OutcomeKind]]()
         for event in events:
             if isinstance(event, Returned):
@@ -47,10 +47,10 @@ class OpenResends:
         self._report_any(found)
 
     def judge(self, latest: Mapping[str, Observation], now_ms: int) -> list[OutcomeProved]:
-        """Give outcomes to those whose window has passed; return what is proved.
+        """Give outcomes to re-sends whose window has passed; return the proved outcomes.
 
         Args:
-            latest: what was last seen of each destination; all deaths that it counts were followed.
+            latest: each destination's last observation; all deaths that it counts were followed.
             now_ms: the time.
         """
         found = Counter[tuple[str, OutcomeKind]]()

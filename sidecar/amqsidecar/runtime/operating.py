@@ -163,7 +163,7 @@ class Operating:
                 judge(store, operation, self._clock.now_ms())
 
     def _count(self, store: Schedule) -> None:
-        """Count operations' changes since the last time, and those that stopped by themselves."""
+        """Count operations' changes since the last call, and operations stopped by themselves."""
         now = {one.id: one for one in store.operations(_COUNTED)}
         stopped = [one for one in now.values() if one.state is OperationState.STOPPED]
         self._metrics.set_value("amqsidecar_operations_stopped", len(stopped))

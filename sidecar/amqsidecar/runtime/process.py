@@ -19,12 +19,12 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # Source: malloc.h of glibc.
 
 
 def tune_heap() -> None:
-    """Return blocks from 1 MiB on to the system as soon as they are freed, and others rarely.
+    """Return freed blocks from 1 MiB on to the system at once, and others rarely.
 
-    Quirk (glibc): once a large one was freed it takes the next ones from its heap, where they leave
-    holes: after some large messages the process kept 300 MiB for good. And it returns what is free
-    at the end of the heap from 128 KiB on: each cycle would pay for the same pages again, 2 µs per
-    message. Elsewhere this does nothing.
+    Quirk (glibc): after freeing a large block it takes the next large blocks from its heap, where
+    they leave holes: after some large messages the process kept 300 MiB for good. And it returns
+    free space at the heap's end from 128 KiB on: each cycle would pay for the same pages again, 2
+    µs per message. Elsewhere this does nothing.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
@@ -42,10 +42,10 @@ def give_way_soon() -> None:
 
 
 def collect_seldom() -> None:
-    """Look for cycles of references less often, and never among what the start has made.
+    """Collect reference cycles less often, and never among the start's objects.
 
-    By default Python looks after each 700 containers, at all that a cycle has in hand, and at times
-    at everything: 6 % of the processor time, and pauses. Objects of a cycle are freed without it.
+    By default Python collects after every 700 containers, at times everything: 6 % of the processor
+    time, and pauses. Objects of an engine cycle are freed without it.
     """
     gc.collect()
     gc.freeze()

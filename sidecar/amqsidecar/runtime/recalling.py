@@ -1,11 +1,11 @@
-"""Chooses the final dead-letter queues to read, and puts back messages that came out besides.
+"""Chooses the final dead-letter queues to read, and puts back messages taken along with them.
 
-A queue is read while rows of it are to be taken back. A link that can choose takes those alone.
-Any other takes the whole queue, so that what goes back keeps its order, and so does a link that
-can't see the end of a queue in which it did not find them. What goes back waits in the schedule
-until nothing is read and no operation runs, because the next step of one may be about it.
+A queue is read while rows of it are to be taken back. A link that can select messages takes only
+theirs. Any other takes the whole queue, so that messages put back keep their order; so does a link
+that can't see the end of a queue in which it misses some. Messages to put back wait in the schedule
+until nothing is read and no operation runs: an operation's next step may need them.
 
-All of it stands in the schedule, so a process that dies goes on where it was.
+All of this state is in the schedule, so a restarted process continues there.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -77,12 +77,12 @@ class Recalling:
 
         Args:
             store: of the service.
-            link: which is open.
+            link: an open link.
             finals: learns which queues are read.
-            clock: measures how long nothing came.
+            clock: measures how long no message came.
             final_suffix: ends the names of the queues that `keeps_exhausted` empties.
             keeps_exhausted: everything is taken back except messages that a person gave up.
-            admit: admits what the rules redeliver from where it lies; None = they don't.
+            admit: admits messages that the rules redeliver from their queue; None = they don't.
         """
         self._place, self._admit = finals.place, admit
         self._place.admitted.clear()
@@ -173,7 +173,7 @@ class Recalling:
         return admitted
 
     def _admitted(self) -> list[RowView]:
-        """Return the rows of the admitted messages, and forget those that are gone."""
+        """Return the rows of the admitted messages; forget rows that are gone."""
         numbers = self._place.admitted
         found = self._store.list_rows(RowFilter(ids=tuple(numbers)), CHOSEN_AT_ONCE)
         rows = [row for row in found if row.recall is Recall.RULES] if numbers else []
@@ -288,9 +288,9 @@ class Recalling:
         return True
 
     def _holds(self, reading: IntakeQueue, *, is_second: bool) -> tuple[bool | None, str]:
-        """Return whether a queue may hold what is to be taken back, and a remark on that.
+        """Return whether a queue may hold messages to take back, and a remark on that.
 
-        None = only reading the whole of it brings that; True where nothing shows it.
+        None = only reading the whole queue finds them; True = assumed where nothing shows it.
         """
         queue, choosing = reading.destination, self._link.features.choosing
         remark = _NOT_HANDED_OVER.format(queue)
@@ -340,7 +340,7 @@ class Recalling:
 
 
 def end_discard(store: Schedule, number: int, ids: tuple[int, ...], now_ms: int) -> None:
-    """Discard rows that an operation has taken back for it; put back those of an undone one."""
+    """Discard rows that an operation took back for it; put back rows of an undone operation."""
     operation = store.operation(number)
     actor = "amqsidecar" if operation is None else operation.actor
     act = row_changes.discard(now_ms, actor, number)

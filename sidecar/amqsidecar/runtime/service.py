@@ -17,7 +17,7 @@ from amqsidecar.runtime.work import OpenedLink, OpenLink, Work
 from amqsidecar.telemetry.health import Health
 
 SHORTEST_LOOK_S = 1.0
-"""Time between two looks for queues, however often the broker announces new ones."""
+"""Minimum time between two looks for queues, however often the broker announces new queues."""
 
 log = structlog.get_logger("amqsidecar.service")
 
@@ -156,13 +156,13 @@ class Service:
 
         Args:
             open_link: of its mode.
-            intake: keeps what is read.
+            intake: keeps the queues that are read.
             attempts: to connect.
             clock: the time.
             look_at_clock: returns whether the wall clock was set.
-            prefetch: 0 = by broker.
-            max_wait_s: how long a turn waits at most; changes of the store by another process are
-                seen after this.
+            prefetch: 0 = the broker's default.
+            max_wait_s: maximum wait of a turn; changes of the store by another process are seen
+                after this.
             discovery_interval_s: how often dead-letter queues are looked for again.
             health: receives the state.
         """

@@ -45,7 +45,7 @@ class ServiceClock:
         self._scheduler.start()
 
     def stop(self) -> None:
-        """Run no further jobs; waits for those that run."""
+        """Run no further jobs; wait for running jobs."""
         self.stopping.set()
         if self._scheduler.running:
             self._scheduler.shutdown(wait=True)

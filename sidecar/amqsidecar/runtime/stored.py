@@ -74,7 +74,7 @@ class TokenWatch:
             raise ConfigError([Problem("store.url", what)])
 
     def look(self, link: LookSession, store: Store, state: StoreState) -> tuple[ForeignToken, ...]:
-        """Return the tokens of other schedules; logs those that are new since the last look.
+        """Return the tokens of other schedules; log tokens that are new since the last look.
 
         Raises:
             LinkLost: the connection is gone.
@@ -132,10 +132,10 @@ class StoredSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         holds_backlog: hold dead letters that were there before the sidecar.
-        backlog_threshold: a queue that holds no more is no backlog.
+        backlog_threshold: a queue with at most this many messages isn't a backlog.
         exhausting: see `Judge`.
         accepts_orphans: a new store begins also where tokens of other schedules are left.
-        rules_digest: of the rules that decide, compared with those of other sidecars.
+        rules_digest: of the rules that decide, compared with other sidecars' rules.
     """
 
     holds_backlog: bool
@@ -146,7 +146,7 @@ class StoredSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoredMode:
-    """Opens links that work on one schedule; `open` and what it returns belong to one thread."""
+    """Opens links that work on one schedule; `open` and its links belong to one thread."""
 
     def __init__(
         self,

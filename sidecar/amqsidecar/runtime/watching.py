@@ -27,7 +27,7 @@ from amqsidecar.runtime.worker import KeptSchedule, Worker
 from amqsidecar.schedule import Schedule
 
 DESTINATIONS_MAX: Final = 100
-"""Looked at at most; those of the latest re-sends first."""
+"""Maximum destinations watched, those with the latest re-sends first."""
 EVENTS_AT_ONCE: Final = 5_000
 READS_AT_ONCE: Final = 20
 PROOFS_AT_ONCE: Final = 500
@@ -104,15 +104,15 @@ class Watching:
 
         Args:
             schedule: of this worker alone.
-            brokers: where links are made to.
-            instance: names our links, and has to differ from that of the main link.
-            clock: where the time comes from.
+            brokers: opens the links.
+            instance: names our links; must differ from the main link's.
+            clock: the time.
             window_ms: how long after a re-send.
             interval_s: how often.
             resends: counts outcomes.
-            keeps_proofs: whether proved outcomes are events; if the process dies, some are not.
-            find_unread: finds dead-letter queues that are not read; they are looked at, too.
-            in_place: gives rows to what lies in queues that are not read; None = has none.
+            keeps_proofs: whether proved outcomes become events; if the process dies, some don't.
+            find_unread: finds unread dead-letter queues, which are watched, too.
+            in_place: gives rows to messages in unread queues; None = no such rows.
             report_counted: called after each look with whether the broker counts acknowledgements.
         """
         self.worker = Worker(
@@ -190,7 +190,7 @@ class Watching:
                 store.record_outcomes(proved[at : at + PROOFS_AT_ONCE])
 
     def _index(self, store: Schedule) -> None:
-        """Add rows of what lies in queues that are not read, if it is time."""
+        """Add rows of messages in unread queues, if it is time."""
         index = self._in_place
         link = self._open_link() if index is not None and not index.due_in_s else None
         if index is None or link is None:
@@ -263,7 +263,7 @@ class Watching:
         )
 
     def _compare(self, store: Schedule, seen: Observation, known: Mapping[str, int]) -> Observation:
-        """Return an observation of a dead-letter queue compared with what the schedule knows."""
+        """Return an observation of a dead-letter queue compared with the schedule."""
         name = seen.destination
         if name not in self._unread and name not in known:
             return seen
@@ -344,7 +344,7 @@ class Watching:
         self._watched = {name: self._watched.get(name) or _Watched(name) for name in chosen}
 
     def _is_unconsumed(self, name: str, resent_at_ms: int) -> bool:
-        """Return whether a destination may still hold what was re-sent, by the looks at it."""
+        """Return whether observations show that a destination may still hold a re-sent message."""
         watched = self._watched.get(name)
         latest = None if watched is None else watched.latest
         if latest is None or latest.depth or latest.acknowledged is None:

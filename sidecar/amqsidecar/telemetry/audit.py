@@ -164,7 +164,7 @@ def open_audit(target: str, *, is_needed: bool = True, keep_days: int = 0) -> No
 
 
 def enter(actor: Actor) -> None:
-    """Name the actor of what this context (a request, a command) does from now on."""
+    """Name the actor of all further acts in this context (a request, a command)."""
     _actor.set(actor)
 
 

@@ -82,10 +82,10 @@ class Readiness(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         status: "ready" (the link is up, the store is writable, a queue can be read) or "not ready".
-        other_schedules: tokens of other schedules; what waits in one that is not held is not sent
-            by any sidecar.
-        taking: where the store has no room it is not ok, and the status is ready all the same:
-            what is due is sent.
+        other_schedules: tokens of other schedules; if a token isn't held, no sidecar sends that
+            schedule's messages.
+        taking: not ok if the store has no room; the status may still be ready, since due messages
+            are sent.
     """
 
     status: str = "not ready"
@@ -207,7 +207,7 @@ class Health:
         self._set(other_schedules=tuple(items))
 
     def left_behind(self, items: tuple[LeftBehind, ...], found_by: str = "") -> None:
-        """These messages stay in the dead-letter queues; what is new of this finder is logged."""
+        """These messages stay in the dead-letter queues; changes by this finder are logged."""
         with self._lock:
             if items == self._left.get(found_by, ()):
                 return

@@ -85,7 +85,7 @@ class ListenerMetrics:
         self._unkept.inc()
 
     def watch(self, memory_bytes: Callable[[], int], spooled_bytes: Callable[[], int]) -> None:
-        """Ask at each scrape what the messages in hand take."""
+        """Ask at each scrape for the size of the messages in hand."""
         self._memory.set_function(memory_bytes)
         self._spooled.set_function(spooled_bytes)
 

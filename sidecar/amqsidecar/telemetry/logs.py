@@ -1,8 +1,8 @@
-"""The log: how lines look, and which events are worth one.
+"""The log: the format of lines, and the events that get a line.
 
-Every line goes to standard error, ours and those of libraries alike. Bodies never get here: events
+Every line goes to standard error, ours and libraries' alike. Bodies never get here: events
 have none. Credentials don't either: a `Secret` prints as stars, and logins in URLs are cut out.
-A crash may lose the last lines; the history in the store loses none.
+A crash may lose the last lines; the history in the store loses nothing.
 """
 
 import logging

@@ -218,8 +218,8 @@ class Metrics:
 
         Args:
             is_manual: any dead letters stay in their queues.
-            redelivers_in_place: until the rules redeliver them: of those that lie there, only the
-                events tell which are exhausted, so `set_waiting` calls all of them in place.
+            redelivers_in_place: until the rules redeliver them; only the events tell which of them
+                are exhausted, so `set_waiting` counts all of them as in place.
         """
         self._exhausted = "in_place" if redelivers_in_place else RowState.EXHAUSTED.value
         self.set_value("amqsidecar_manual", is_manual and not redelivers_in_place)

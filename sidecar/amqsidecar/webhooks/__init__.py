@@ -1,1 +1,1 @@
-"""Messages to people and their programs: what needs them, sent over HTTPS out of an outbox."""
+"""Notices to people and their programs of matters for them, sent by HTTPS from an outbox."""

@@ -1,8 +1,8 @@
-"""The outbox of a subscription: what was reported, what is to be sent, and how that went.
+"""The outbox of a subscription: reported matters, notices to send, and their log.
 
-It is one value of the schedule, changed by compare and swap: an outbox that somebody else has
-changed meanwhile is not overwritten. Reported is the difference between the schedule and what was
-reported before, so a notice that was not sent before a crash is found again after it.
+It is one value of the schedule, changed by compare and swap: an outbox that another process has
+changed meanwhile is not overwritten. Notices report the difference between the schedule and the
+matters reported before, so a notice that a crash prevents is found again after it.
 """
 
 import secrets
@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 KNOWN_MAX: Final = 1_000
-"""Maximum matters of a subscription at a time; further ones are dropped and counted."""
+"""Maximum matters of a subscription at a time; further matters are dropped and counted."""
 PENDING_MAX: Final = 50
 """Maximum notices that wait; a matter is reported later while there is no room."""
 LOG_MAX: Final = 100
@@ -29,7 +29,7 @@ PREFIX: Final = "webhook:"
 
 
 class Kind(StrEnum):
-    """What is reported."""
+    """A matter that a subscription can report."""
 
     NEW_CAUSE = "new_cause"
     EXHAUSTED = "exhausted"
@@ -53,17 +53,17 @@ _ENDS: Final = frozenset(Kind) - {Kind.NEW_CAUSE, Kind.OPERATION}
 
 
 class Matter(msgspec.Struct, frozen=True):
-    """Something that people may want to know, as it is now.
+    """The current state of something that people may want to know.
 
     Attributes:
         destination: canonical text; "" = of all, or of several.
         cause_group: "" = of no single cause.
-        reference: what else names it, such as the number of an operation.
+        reference: another name of it, such as the number of an operation.
         owner: the person or team responsible; "" = unknown.
-        text: a sentence about it, or what it is called.
+        text: a sentence about it, or its name.
         path: of its page in the console.
         marker: "new since" the latest marker before it, and when that was; "" = none.
-        is_quiet: it is not to be reported now; what was reported stays so.
+        is_quiet: don't report it now; if already reported, it stays reported.
     """
 
     kind: Kind
@@ -151,8 +151,8 @@ class WantedMatters(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         kinds: of matters.
-        is_about: whether a destination is meant; None = all are, and what has no destination is.
-        oldest_ms: age of a destination's oldest message from which on it is reported.
+        is_about: whether a destination is included; None = every matter is, even with none.
+        oldest_ms: minimum age of a destination's oldest message to report it.
     """
 
     kinds: frozenset[Kind]
@@ -189,7 +189,7 @@ def collect(
     now_ms: int,
     wanted: WantedMatters,
 ) -> None:
-    """Add notices about what differs from what was reported, by the groups of today."""
+    """Add notices of differences from the reported matters, by the current groups."""
     _join_groups(outbox, find_group)
     waiting = {one.matter.key for one in outbox.pending}
     for kind in wanted.kinds & found.keys():
@@ -279,7 +279,7 @@ def due_notice(outbox: WebhookOutbox, now_ms: int) -> Notice | None:
 def settle(
     outbox: WebhookOutbox, number: str, problem: str, now_ms: int, pause_ms: int | None = None
 ) -> bool:
-    """Note an attempt, "" = delivered; drop what was tried for too long. False: none waits."""
+    """Note an attempt, "" = delivered; drop a notice tried for too long. False: it doesn't wait."""
     notice = next((one for one in outbox.pending if one.id == number), None)
     if notice is None:
         return False

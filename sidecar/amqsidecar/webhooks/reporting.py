@@ -1,4 +1,4 @@
-"""The thread of one subscription: it keeps what was found in the outbox, and sends.
+"""The thread of one subscription: it stores found matters in the outbox, and sends notices.
 
 It has a connection to the store of its own and holds no transaction while it sends, so a receiver
 that hangs or a store that is away delays only its own notices.
@@ -31,7 +31,7 @@ from amqsidecar.webhooks.outbox import (
 from amqsidecar.webhooks.sending import Address, NotDelivered, send
 
 SEND_S: Final = 1.0
-"""At least between two notices: what chats accept."""
+"""Minimum time between two notices: the rate that chats accept."""
 _SWAPS: Final = 5
 
 log = structlog.get_logger("amqsidecar.webhooks")
@@ -108,7 +108,7 @@ class Reporting:
         return SEND_S
 
     def _collect(self, schedule: Schedule, outbox: WebhookOutbox) -> bool:
-        """Add notices of what is found; returns False where another process sends."""
+        """Add notices of found matters; return False where another process sends."""
         now_ms = self._clock.now_ms()
         if not holds(outbox, self._runner, now_ms):
             return False

@@ -59,13 +59,13 @@ def _key(secret: str) -> bytes:
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a subscription's notices go.
+    """The target of a subscription's notices.
 
     Attributes:
-        secrets: each signs; empty = not signed.
-        template: a file, or the name of one of ours; `CLOUDEVENTS` = none.
+        secrets: each adds a signature; empty = not signed.
+        template: a file, or the name of a built-in template; `CLOUDEVENTS` = none.
         console: its address; "" = unknown.
-        mask: hides what `http.masked` hides.
+        mask: applies `http.masked`.
     """
 
     url: Callable[[], str]
