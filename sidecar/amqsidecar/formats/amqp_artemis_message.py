@@ -480,8 +480,8 @@ class RejectedMessage(NamedTuple):
     """A message that its consumer gave up over AMQP.
 
     Attributes:
-        sections: those before the body, as `split_head` gives them.
-        origin: that it was in.
+        sections: sections before the body, as `split_head` gives them.
+        origin: where it was.
         cause: why.
         seal: of the copy; "" = none.
     """

@@ -83,7 +83,7 @@ class FrameCutter:
         """Return the pieces that these bytes complete.
 
         Raises:
-            RemoteProtocolError: they are no AMQP; nothing of them is lost, see `rest`.
+            RemoteProtocolError: they are not AMQP; `rest` has them unchanged.
         """
         if self._kept:
             data = self._kept + data

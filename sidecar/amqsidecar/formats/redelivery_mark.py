@@ -85,7 +85,7 @@ def check_of(
 
     Args:
         redelivery_id: of the message.
-        redelivery_count: that is written beside it.
+        redelivery_count: the count written beside it.
         destination: where the message is sent to.
         identity: distinguishes it from a copy on its wire; b"" = the wire has no such field.
     """
@@ -119,7 +119,7 @@ def life_of(
     """Return redelivery id and count of a dead letter; None and 0 = its first life.
 
     Args:
-        marks: that are on it.
+        marks: the marks on it.
         places: where it died, and where it lies: a sidecar sent it to one of them. None = unknown.
         identity: as in `check_of`.
         is_given_up: its consumer made this copy, to give the message up with a cause

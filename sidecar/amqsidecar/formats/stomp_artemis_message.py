@@ -328,7 +328,7 @@ class GivenUp(NamedTuple):
     Attributes:
         has_nul: the body holds a NUL: without its length it would end there. So it is sent as
             bytes, which STOMP consumers see as before.
-        address: that it was sent to, without a prefix of the acceptor.
+        address: its destination, without a prefix of the acceptor.
         queue: of the subscription; "" = it has the name of the address.
         cause: why.
     """

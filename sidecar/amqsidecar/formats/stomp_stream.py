@@ -85,7 +85,7 @@ class StreamCutter:
         """Return the pieces that these bytes complete.
 
         Raises:
-            RemoteProtocolError: they are no STOMP; nothing of them is lost, see `rest`.
+            RemoteProtocolError: they are not STOMP; `rest` has them unchanged.
         """
         if self._kept:
             data = self._kept + data

@@ -16,7 +16,7 @@ _NETWORK_BYTES: Final = {4: 3, 6: 8}
 """Bytes of an address that its network has."""
 
 GRACE_S: Final = 0.25
-"""Time in which nobody gives way to the own network: a log-in takes milliseconds, so a rush of
+"""Time in which no guest gives way to its own network: a log-in takes milliseconds, so a rush of
 consumers gets in."""
 
 

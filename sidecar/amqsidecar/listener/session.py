@@ -103,8 +103,8 @@ class ClientSession(ABC):
 
         Args:
             on_failure: treatment of a message that can't be saved.
-            prefixes: that the acceptor cuts off the names of destinations.
-            keys: that seal copies; None = they have no seal.
+            prefixes: prefixes of destination names that the acceptor removes.
+            keys: keys that seal copies; None = copies have no seal.
         """
         self._on_failure = on_failure
         self._prefixes = prefixes

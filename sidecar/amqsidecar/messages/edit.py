@@ -112,7 +112,7 @@ class _Values:
         """Return the values after an edit, each encoded with its name; None = nothing changes.
 
         Raises:
-            EditRefused: a part of it can't be done; nothing is.
+            EditRefused: part of it can't be done; nothing is changed.
         """
         asked: set[str] = set()
         for name in (*removed, *(one.name for one in sets)):

@@ -33,5 +33,5 @@ class MessageFacts:
 
 
 def delivery_facts(delivery: Delivery, cause: str | None, age_ms: int) -> MessageFacts:
-    """Return the facts of a delivery; nothing of it is read yet."""
+    """Return the facts of a delivery, which is not read yet."""
     return MessageFacts(OpenMessage(delivery.encoding, delivery.message), cause, age_ms)

@@ -72,7 +72,7 @@ def read_value(where: str, type_: ValueType, text: str) -> Plain:
     """Return the value that a text means as a type of `EDITABLE_TYPES`.
 
     Raises:
-        EditRefused: it is none of that type; says where.
+        EditRefused: the text is not of that type; says where.
     """
     if type_ is ValueType.STRING:
         check_text(where, text)

@@ -52,7 +52,7 @@ class CoreFrameSplitter:
         """Return the packets that are complete with these bytes.
 
         Raises:
-            CoreProtocolError: a packet claims a length that is not possible; nothing is kept of it.
+            CoreProtocolError: a packet claims an impossible length; its bytes are dropped.
         """
         if self._rest:
             self._rest.append(data)

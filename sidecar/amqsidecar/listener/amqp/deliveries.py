@@ -66,7 +66,7 @@ class ClientChannel:
     Attributes:
         number: of the client's frames.
         broker_number: of the broker's frames; -1 = the broker has not answered yet.
-        named_bytes: that the names of links take.
+        named_bytes: memory of the names of links.
     """
 
     def __init__(self, number: int, budget: BodyBudget) -> None:

@@ -158,7 +158,7 @@ class OwnSession:
                     found.credit = said.number(5) + said.number(6) - found.sent
 
     def handle_of(self, detach: Performative) -> int:
-        """Return the handle of the link that the broker ends; -1 = of none."""
+        """Return the handle of the link that the broker ends; -1 = no such link."""
         link = self._by_broker.get(detach.number(0))
         return -1 if link is None else link.handle
 

@@ -410,7 +410,7 @@ class AmqpSession(ClientSession):
     # The listener's own session
 
     def _drive(self) -> None:
-        """Begin to send for the next disposition, where nothing is on its way."""
+        """Begin to send for the next disposition, unless a send is in progress."""
         if self._phase is not _Phase.IDLE or not self._rescues or not self._is_open_for_next():
             return
         if not self._is_artemis:

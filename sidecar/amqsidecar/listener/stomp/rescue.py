@@ -29,7 +29,7 @@ class Nack(NamedTuple):
         client_id: of its connection; "" = none.
         session: the broker's name of the connection.
         reason: in its own words; "" = none.
-        prefixes: that the acceptor cuts off the names of destinations.
+        prefixes: prefixes of destination names that the acceptor removes.
         version: of STOMP on its connection.
     """
 
@@ -78,10 +78,10 @@ def send_head(
     """Return the head of the SEND that saves a message.
 
     Args:
-        message: that was given up.
+        message: the given-up message.
         nack: of its consumer.
         receipt: to ask for.
-        key: that seals the copy; None = it has no seal.
+        key: key that seals the copy; None = no seal.
 
     Raises:
         OSError: kept bytes of the message can't be read.

@@ -24,8 +24,8 @@ class ClientSubscription:
         destination: as the client named it.
         is_cumulative: an acknowledgement counts for all before it, too.
         durable_name: "" = it ends with its connection.
-        messages: that are not acknowledged, by their key, in the order received.
-        size_bytes: that its names take.
+        messages: unacknowledged messages by their key, in the order received.
+        size_bytes: memory of its names.
     """
 
     __slots__ = ("destination", "durable_name", "is_cumulative", "messages", "size_bytes")

@@ -54,7 +54,7 @@ class SidecarSource(DataSource):
         self._check_schema(schema)
         if not self._is_of_a_broker:
             return JournalReader(_journal_options(self.options))
-        # Why here: it brings all that speaks with brokers, and journals need none of it.
+        # Why here: it imports all broker protocols, which journals don't need.
         from amqsidecar.pipeline.sources.dead_letters import DeadLetterReader  # noqa: PLC0415
 
         return DeadLetterReader(_dead_letter_options(self.options))

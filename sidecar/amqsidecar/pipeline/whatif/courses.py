@@ -41,7 +41,7 @@ class Planner:
 
     Attributes:
         rules: of each policy.
-        plugins: that compile them.
+        plugins: plugins that compile them.
         usual: by destination.
         most_attempts: maximum number of re-sends of a plan.
     """

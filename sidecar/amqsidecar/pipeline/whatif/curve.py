@@ -46,7 +46,7 @@ def fit_curve(failed: Cells, recovered: Cells, counts: Numbers) -> Numbers:
     """Return the curve: the share of messages that are recoverable by the end of each cell.
 
     Args:
-        failed: cells of the last failed re-sends; -1 = there was none.
+        failed: cells of the last failed re-sends; -1 = none.
         recovered: cells of the re-sends that succeeded; `NEVER` = none did.
         counts: number of messages of each pair.
     """
@@ -82,7 +82,7 @@ def not_yet(curve: Numbers, at_ms: Numbers, failed_ms: Numbers, recovered_ms: Nu
     Args:
         curve: of messages of its kind; see `fit_curve`.
         at_ms: times since its first death, in milliseconds.
-        failed_ms: its last failed re-send; -1 = there was none.
+        failed_ms: its last failed re-send; -1 = none.
         recovered_ms: the re-send that succeeded; infinity = none did.
     """
     # Why whole cells: the curve was fitted to them.

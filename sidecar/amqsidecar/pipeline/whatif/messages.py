@@ -95,7 +95,7 @@ def _steps(events: DataFrame) -> DataFrame:
         .groupBy("redelivery_id", "deaths_before")
         .agg(
             f.min(f.when(is_death, at_ms)).alias("died_ms"),
-            # Why not a send to another place: it ends the redeliveries, and says nothing of them.
+            # Why not a send to another place: it ends the redeliveries and is no evidence of them.
             f.when(
                 ~f.coalesce(sent_to != died_at, f.lit(False)), f.min(f.when(is_send, at_ms))
             ).alias("sent_ms"),
