@@ -6,8 +6,8 @@ Rules of this module:
 - each later entry only fills what is still unset; defaults are applied after merging.
 
 Where the broker's comparison leaves two wild matches equal, the broker takes them in the iteration
-order of two java.util.HashMap objects. That order is a function of the texts alone, so it is
-computed here (`_java_hash_map_order`) instead of being replaced by one of our own.
+order of two java.util.HashMap objects. That order is a function of the texts alone, so
+`_java_hash_map_order` computes it.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -45,7 +45,7 @@ _MEMO_SIZE = 8192
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectiveSettings:
-    """The settings that act on one address, merged, and the broker's defaults of the others.
+    """The settings that act on one address, merged, and the broker's defaults for the rest.
 
     Attributes:
         address: the address that was looked up, without `::queue`.

@@ -74,7 +74,7 @@ class ArtemisRules:
     """Everything in a `broker.xml` that decides about dead letters.
 
     Attributes:
-        entries: in file order; of two with the same match the first counts.
+        entries: in file order; of entries with an equal `match` the first counts.
         literal_match_markers: two characters, such as `()`; None = off.
         warnings: one sentence each about these rules, with place.
         source: the file, or the live broker.

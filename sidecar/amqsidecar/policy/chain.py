@@ -25,7 +25,7 @@ class ChainDecider(Protocol):
 
     A decider may also have a method `passing_rule(dead_letter) -> str | None`: the rule by which it
     passed a dead letter on. The chain writes it before the rule that decided in the end. And a
-    method `passing_edit(dead_letter) -> MessageEdit | None`: its edit of what is then re-sent.
+    method `passing_edit(dead_letter) -> MessageEdit | None`: its edit of the later re-send.
     """
 
     def decide(self, dead_letter: DeadLetter, chance: Chance | None) -> Decision | None:
@@ -46,7 +46,7 @@ class Chain:
 
     Attributes:
         innermost: the decider that is asked last; None = the chain is empty.
-        asks: what they read of `DeadLetter.facts`; see `amqsidecar.plugin.Plugin`.
+        asks: the `DeadLetter.facts` that they read; see `amqsidecar.plugin.Plugin`.
     """
 
     def __init__(self, deciders: Sequence[ChainDecider]) -> None:

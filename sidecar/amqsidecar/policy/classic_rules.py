@@ -1,7 +1,7 @@
 """The rules of an `activemq.xml` that concern dead letters, as values.
 
-Names and defaults are the broker's own (`spec-classic.md` 11). A value of these types is what the
-importers produce and the deciders compile.
+Names and defaults are the broker's own (`spec-classic.md` 11). The importers produce these values,
+and the deciders compile them.
 """
 
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ class RedeliveryPolicy:
     Attributes:
         maximum_redeliveries: None = for ever (the broker writes -1); 0 and negative = never.
         initial_redelivery_delay_ms: delay before the first redelivery, used verbatim.
-        redelivery_delay_ms: delay before later ones without back-off.
+        redelivery_delay_ms: delay before later redeliveries without back-off.
         maximum_redelivery_delay_ms: cap with back-off; None = no cap (the broker writes -1).
         use_exponential_back_off: whether `back_off_multiplier` acts.
         back_off_multiplier: acts only above 1.
@@ -173,7 +173,7 @@ class ForwardTo:
     """A destination to which a composite destination forwards.
 
     Attributes:
-        selector: JMS selector of what is forwarded; None = everything.
+        selector: JMS selector of the forwarded messages; None = all messages.
 
     Source: org.apache.activemq.broker.region.virtual.FilteredDestination.
     """
@@ -189,7 +189,7 @@ class CompositeDestination:
     Attributes:
         destinations: the pattern of its name; several where the name is a list.
         forward_only: the destination itself gets no message.
-        send_when_not_matched: the destination itself gets what matches no selector, and only that.
+        send_when_not_matched: the destination itself gets only messages that match no selector.
 
     Source: org.apache.activemq.broker.region.virtual.CompositeDestinationFilter.
     """
@@ -220,12 +220,12 @@ class MirroredQueues:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VirtualTopic:
-    """A `virtualTopic`: what is sent to the topic is copied to the queue of each consumer.
+    """A `virtualTopic`: copies messages sent to the topic to the queue of each consumer.
 
     Attributes:
         destinations: the pattern of its name; several where the name is a list.
         prefix, postfix: of the consumers' queues, around the topic's name.
-        set_original_destination: copies name the queue that they lie in; else the topic.
+        set_original_destination: copies name their own queue; else the topic.
 
     Source: org.apache.activemq.broker.region.virtual.VirtualTopic.
     """
@@ -242,10 +242,10 @@ class DestinationInterceptors:
     """The interceptors that may copy a message that is sent to a destination.
 
     Attributes:
-        virtual_topics: they copy what is sent to a topic; a re-send goes to the queue of one
+        virtual_topics: they copy messages sent to a topic; a re-send goes to the queue of one
             consumer, which they don't see.
         mirrored_queues: None = queues have no mirrors.
-        are_known: False = they are not given, so the broker may have some.
+        are_known: False = they are not given, so the broker may have interceptors.
     """
 
     composites: tuple[CompositeDestination, ...] = ()
@@ -261,7 +261,7 @@ class PluginRules:
     Attributes:
         name: name in the entry-point group `amqsidecar.plugins`: `redelivery`, `discarding`, or a
             third party's.
-        options: RedeliveryRules, DiscardingRules, or what the third party's plugin parsed.
+        options: RedeliveryRules, DiscardingRules, or the result of a third party's parser.
     """
 
     name: str
@@ -274,8 +274,8 @@ class ClassicRules:
     """Everything in an `activemq.xml` that decides about dead letters.
 
     Attributes:
-        plugins: in the order of the file; the last one is the outermost and is asked first.
-        interceptors: what copies the messages that are sent to a destination.
+        plugins: in the order of the file; the last is the outermost and is asked first.
+        interceptors: they copy messages that are sent to a destination.
         warnings: one sentence each about these rules, with place.
         scheduler_support: the broker's own switch; the in-broker plugin needs it, the sidecar not.
     """

@@ -119,7 +119,7 @@ def have_overlap(left: Destination, right: Destination) -> bool:
 
 
 def _borrowed_parts(parts: Sequence[_Part]) -> Iterator[_Part]:
-    """Yield what a composite matches in addition to what each of its parts would match alone.
+    """Yield the matches of a composite that none of its parts has alone.
 
     Quirk (Classic 5.x): the tree finds an entry by any part, and the filter may accept it by
     another. So `A.>.>,>.X` matches `A`: the tree finds it by `>.X`, which it takes for `>`, and the

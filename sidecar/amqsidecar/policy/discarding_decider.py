@@ -38,7 +38,7 @@ def split_patterns(drop_only: str | None) -> tuple[str, ...]:
 
 
 class DiscardingDecider:
-    """Drops by kind and by name, whatever the cause; passes on the rest.
+    """Drops by kind and by name, for any cause; passes on the rest.
 
     A name is compared without `queue://` or `topic://`. A pattern whose comparison takes too long
     counts as not matching for that name: dropping is final, passing on is not.

@@ -29,7 +29,7 @@ JSON_KEYS = {
     "deadLetterQueueSuffix": "dead_letter_queue_suffix",
     "expiryAddress": "expiry_address",
 }
-"""Key of `getAddressSettingsAsJSON` to our field; what is unset there is unset here."""
+"""Key of `getAddressSettingsAsJSON` to our field; a missing key leaves the field unset."""
 
 _FATES = {
     "max_delivery_attempts": "another number of redeliveries",

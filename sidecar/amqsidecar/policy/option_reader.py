@@ -26,7 +26,7 @@ class OptionReader:
 
     Attributes:
         source: where the mapping stands: its own line where the mapping knows it (attribute `lc`
-            of the YAML reader's mappings, 0-based), else that of what surrounds it.
+            of the YAML reader's mappings, 0-based), else the line of its parent.
     """
 
     def __init__(

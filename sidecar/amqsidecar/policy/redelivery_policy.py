@@ -25,7 +25,7 @@ With any multiplier that an operator would write the delay has long reached its 
 """
 
 MAX_DRAWN_STEPS = 2_000
-"""Back-off steps that are varied by chance: the last ones. Earlier ones count with their mean."""
+"""The last back-off steps, which are varied by chance. Earlier steps count with their mean."""
 
 
 def trunc64(value: float) -> int:

@@ -1,7 +1,7 @@
 """Reads an `activemq.xml`: its redelivery and discarding plugins and its dead-letter strategies.
 
-What the broker accepts is accepted and means the same; where it means something that an operator
-may not expect there is a warning. Source: ActiveMQ Classic, schema activemq-core (xbean).
+It accepts whatever the broker accepts, with the broker's meaning, and warns of meanings that an
+operator may not expect. Source: ActiveMQ Classic, schema activemq-core (xbean).
 """
 
 import re

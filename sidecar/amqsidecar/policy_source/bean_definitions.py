@@ -44,7 +44,7 @@ class BeanDefinitions:
     """The named elements of a file and of its imports; the last of a name counts.
 
     Attributes:
-        warnings: what an operator should know, one sentence each, with place.
+        warnings: for the operator, one sentence each, with place.
     """
 
     def __init__(

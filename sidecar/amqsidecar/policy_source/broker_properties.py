@@ -42,7 +42,7 @@ _BOOLEANS = dict.fromkeys(("true", "yes", "y", "on", "1"), True) | dict.fromkeys
 _EXPECTED = {"bool": "true or false", "float": "a number", "int": "a whole number"}
 _FACTOR = "redelivery_collision_avoidance_factor"
 _OBJECTS = ("expiry_delay_ms", "min_expiry_delay_ms", "max_expiry_delay_ms")
-"""Settings of the class Long: only those of the type long take a unit."""
+"""Settings of the class Long, which take no unit; only settings of the type long do."""
 _OTHER_NAMES = """
 IDCacheSize addressFullMessagePolicy autoCreateAddresses autoCreateJmsQueues autoCreateJmsTopics
 autoCreateQueues autoDeleteAddresses autoDeleteAddressesDelay autoDeleteAddressesSkipUsageCheck
@@ -62,7 +62,7 @@ redistributionDelay retroactiveMessageCount slowConsumerCheckPeriod slowConsumer
 slowConsumerThreshold slowConsumerThresholdMeasurementUnit
 """
 _OTHERS = frozenset(_OTHER_NAMES.split())
-"""Source: the setters of AddressSettings of 2.55, without those of `_NAMES`."""
+"""Source: the setters of AddressSettings of 2.55, except `_NAMES`."""
 
 
 def _camel_case(name: str) -> str:
@@ -83,7 +83,7 @@ _NAMES = {_RENAMED.get(name, name): field for name, field in _RESOURCE_NAMES.ite
 def read_broker_properties(
     path: str, data: bytes, base: ArtemisRules, environment: Mapping[str, str]
 ) -> ArtemisRules:
-    """Return address settings with those of a `broker.properties` set over them, one by one.
+    """Return address settings, each overridden by its value in a `broker.properties`.
 
     Args:
         path: file name for messages and rule sources.
@@ -105,7 +105,7 @@ def read_broker_properties(
 def read_custom_resource(
     path: str, spec: Mapping[str, object], base: ArtemisRules, environment: Mapping[str, str]
 ) -> ArtemisRules:
-    """Return address settings with those of an `ActiveMQArtemis` set over them, one by one.
+    """Return address settings, each overridden by its value in an `ActiveMQArtemis`.
 
     Args:
         path: file name for messages and rule sources.

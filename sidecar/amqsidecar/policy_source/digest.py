@@ -15,7 +15,7 @@ def rules_digest(rules: Rules | None, gates: Sequence[Mapping[str, object]] = ()
     """Return the digest of rules; files, lines and comments do not change it.
 
     Args:
-        rules: None = those of the broker, which all its sidecars have in common.
+        rules: None = the broker's rules, which all its sidecars have in common.
         gates: with their options, in their order: they decide when messages are sent.
     """
     content = None if rules is None else to_mapping(rules)

@@ -1,4 +1,4 @@
-"""Loads a policy, whatever it is written in, and compiles it."""
+"""Loads a policy in any of its formats, and compiles it."""
 
 import os
 import re

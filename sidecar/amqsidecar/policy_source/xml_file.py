@@ -26,7 +26,7 @@ def read_xml(
     Args:
         path: file name for messages.
         data: the file's bytes.
-        encoding: of the bytes, whatever the file declares; None = as it declares.
+        encoding: of the bytes, overriding the file's declaration; None = as declared.
         resolver: reads included files; None = nothing can be read.
 
     Raises:

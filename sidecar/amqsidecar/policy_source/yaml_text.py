@@ -1,7 +1,7 @@
-"""Reads untrusted YAML: bounded, and every fault has a line where there is one.
+"""Reads untrusted YAML: bounded, and every fault has its line, if any.
 
-ruamel.yaml raises what Python raises where a value is not what its tag says, and follows aliases
-wherever they lead: nine lines can hold more texts than there is memory.
+ruamel.yaml raises Python's errors where a value does not fit its tag, and follows all aliases: nine
+lines can hold more texts than fit into memory.
 """
 
 from collections.abc import Mapping, Sequence, Set
@@ -13,7 +13,7 @@ from ruamel.yaml.constructor import ConstructorError, RoundTripConstructor, Safe
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 MAX_YAML_BYTES = 512 * 1024
-"""Longer ones are refused: they take half a minute to read."""
+"""Longer texts are refused: they take half a minute to read."""
 
 VALUES_MAX = 300_000
 """A text of the longest allowed length has fewer without aliases."""

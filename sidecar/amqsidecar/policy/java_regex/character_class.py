@@ -239,7 +239,7 @@ def _and_follows(reader: PatternReader) -> bool:
 
 
 def _operand(reader: PatternReader, start: int) -> CharSet:
-    """Read what follows ``&&``: classes in brackets, then perhaps the bare rest of the class."""
+    """Read the operand of ``&&``: classes in brackets, then perhaps the rest without brackets."""
     position = reader.position
     reader.step(2)
     found: CharSet | None = None

@@ -171,7 +171,7 @@ def _join_control() -> CharSet:
 
 @cache
 def unicode_word() -> CharSet:
-    r"""Return what ``\w`` accepts under ``(?U)``."""
+    r"""Return the characters that ``\w`` accepts under ``(?U)``."""
     return flagged("alphabetic") | category("M", "Nd", "Pc") | _join_control()
 
 
@@ -361,7 +361,7 @@ def ascii_cases(code_point: int) -> tuple[int, ...]:
 
 
 def range_ignoring_case(first: int, last: int, *, unicode_case: bool) -> CharSet:
-    """Return a range under ``(?i)``: with whatever has an upper or folded form in it."""
+    """Return a range under ``(?i)``: plus the characters with an upper or folded form in it."""
     base = CharSet.of((first, last))
     if not unicode_case:
         letters = (c for part in (base & ASCII_ALPHA).ranges() for c in range(part[0], part[1] + 1))

@@ -1,7 +1,7 @@
 """java.util.regex in Python: a pattern means what it means in Java 17, or it is refused.
 
-Our own parser reads the Java syntax; the `regex` package matches what the parser understood, under
-a time limit. Refused is what Java refuses, and the rare construct whose meaning cannot be kept.
+Our own parser reads the Java syntax; the `regex` package matches the parsed pattern, under a time
+limit. It refuses patterns that Java refuses, and rare constructs whose meaning cannot be kept.
 """
 
 from collections.abc import Callable
@@ -98,7 +98,7 @@ def _paired(text: str) -> str:
 
 
 def _harmless_length(tree: Node) -> int:
-    """Return up to which length of text a match cannot take long, whatever the text."""
+    """Return the length up to which no text can take long to match."""
     nodes = java_regex_limits.size(tree)
     for length in _LENGTHS:
         if java_regex_limits.ways(tree, length) * nodes <= _HARMLESS_STEPS:

@@ -28,8 +28,8 @@ class Flag(IntFlag):
 class PatternReader:
     r"""A cursor over a pattern in which ``\Q...\E`` is already taken apart.
 
-    ``look`` says what stands at the cursor: a character, ``QUOTED`` for a character that is
-    literal whatever it is, or ``END``; ``literal`` gives the character itself.
+    ``look`` returns the item at the cursor: a character, ``QUOTED`` for a quoted character, which
+    is literal, or ``END``; ``literal`` gives the character itself.
     """
 
     def __init__(self, pattern: str) -> None:

@@ -14,7 +14,7 @@ class JavaRegexError(ValueError):
     Attributes:
         pattern: The whole pattern.
         position: 0-based index into it of the construct at fault.
-        reason: What is wrong there; begins with "not supported by amqsidecar" when Java takes it.
+        reason: The fault; begins with "not supported by amqsidecar" when Java takes it.
     """
 
     def __init__(self, pattern: str, position: int, reason: str) -> None:
@@ -27,7 +27,7 @@ class JavaRegexError(ValueError):
 
 
 class Mode(Enum):
-    """How a quantifier gives back what it took."""
+    """How a quantifier gives back matched text."""
 
     GREEDY = auto()
     LAZY = auto()
@@ -112,7 +112,7 @@ class Atomic:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A condition on what follows or precedes; ``code_points`` as java.util.regex decides it."""
+    """A condition on the text after or before it; ``code_points`` as java.util.regex decides it."""
 
     body: "Node"
     behind: bool
