@@ -138,7 +138,7 @@ def init(
 
 
 def _examine(config_file: Path, written: Iterable[Path]) -> None:
-    """Run `doctor`; where no broker answers, remove what was written, so that init can be repeated.
+    """Run `doctor`; if no broker answers, remove the written files, so that init can be repeated.
 
     Raises:
         LinkLost: no broker answers.

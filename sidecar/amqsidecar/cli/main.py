@@ -107,7 +107,7 @@ def run_command_line(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code.
 
     Args:
-        arguments: without the program's name; None = those of this process.
+        arguments: without the program's name; None = this process's arguments.
     """
     try:
         app(arguments, prog_name="amqsidecar")

@@ -1,6 +1,6 @@
 """Data on standard output, words for people on standard error.
 
-Whatever a stranger wrote in it is visible and acts on no terminal.
+It makes control characters visible, so untrusted text can't act on a terminal.
 """
 
 import shutil
@@ -83,17 +83,17 @@ def print_rows(
     spare: Sequence[str] = (),
     is_wide: bool = False,
 ) -> None:
-    """Print a table that fits a terminal: two lines a row, or more, where one is too short.
+    """Print a table that fits a terminal: two lines a row, or more, where one line is too short.
 
     There the last column, a cause, comes before the others of its line, from its root on.
 
-    Not a terminal, or `is_wide`: all columns side by side, whatever their width.
+    Not a terminal, or `is_wide`: all columns side by side, regardless of width.
 
     Args:
         headers: names of the columns.
         rows: their cells.
         below: number of the last columns that are printed in the second line of a row.
-        spare: columns that are left out where there is no room, the first ones first.
+        spare: columns to leave out where there is no room, in this order.
         is_wide: see above.
     """
     columns = list(zip(headers, *rows, strict=True))

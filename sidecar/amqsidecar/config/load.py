@@ -70,7 +70,7 @@ _EXPECTED: Final = {
 def load_config(
     config_file: Path | None, sets: Sequence[str], environ: Mapping[str, str]
 ) -> Config:
-    """Return the options: those of the file, overridden by the environment, overridden by `sets`.
+    """Return the options: the file's, overridden by the environment, overridden by `sets`.
 
     Relative paths in the file start at its folder, others at the working directory. No other file
     is opened, so that a configuration can be read where its secrets are not; see `check_start`.

@@ -116,7 +116,7 @@ def _sources(config: Config) -> FleetSources:
 
 
 class _FleetMetrics(Metrics):
-    """Of the service's table only what this process has, beside memory and processor."""
+    """The metrics of the service's table that this process has, beside memory and processor."""
 
     def families(self) -> Iterator[Metric]:
         return (one for one in super().families() if one.name == "amqsidecar_otlp_dropped")

@@ -141,7 +141,7 @@ def manual_of(config: Config, rules: object) -> Manual:
 
 
 class RunningRules:
-    """The rules of a running service: configured ones, or the connected product's defaults.
+    """The rules of a running service: configured rules, or the connected product's defaults.
 
     Attributes:
         intake: finds the dead-letter queues that the rules and the broker name.
@@ -324,7 +324,7 @@ def load_gates(config: Config) -> Mapping[str, Gate]:
 
 
 def need_groups(gates: Mapping[str, Gate]) -> Collection[str]:
-    """Return the names of those that look at message groups."""
+    """Return the names of gates that use message groups."""
     return [name for name, gate in gates.items() if isinstance(gate, GroupGate)]
 
 

@@ -61,7 +61,7 @@ ReadConfig = Callable[[], Config]
 
 
 def _index(parts: ProcessParts, make_judge: MakeJudge) -> InPlaceIndex:
-    """Return the index of what lies in dead-letter queues."""
+    """Return the index of the messages in dead-letter queues."""
     config, options = parts.config, parts.config.observe
     return InPlaceIndex(
         named=named_queues(config.intake.queues),

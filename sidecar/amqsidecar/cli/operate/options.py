@@ -27,7 +27,7 @@ from amqsidecar.operations.select import IDS_MAX
 
 @dataclass(frozen=True, kw_only=True)
 class Asked(Chosen):
-    """The values of the options; each command has those that apply to it."""
+    """The values of the options; each command has the options that apply to it."""
 
     ids: Annotated[
         list[str] | None, typer.Argument(metavar="[ID]...", help="Row numbers or redelivery ids.")

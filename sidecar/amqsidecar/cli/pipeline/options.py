@@ -83,16 +83,16 @@ Markers = Annotated[
 
 
 SparkJob = tuple[str, Callable[[Any], Mapping[str, object] | None]]
-"""Where the results will be, and what to do with a Spark session.
+"""The place of the results, and the job to run with a Spark session.
 
-That returns what it found, lists by heading; None = nothing is new.
+The job returns its findings as lists by heading; None = nothing is new.
 """
 
 
 def spark_job(function: Callable[..., SparkJob]) -> Callable[..., None]:
     """Make a command of a job, with the options of all jobs besides its own.
 
-    At its end it prints one line: where the results are, what was found, how long it took.
+    At its end it prints one line: the place of the results, the findings, and the time it took.
     """
 
     @wraps(function)
