@@ -101,7 +101,7 @@ class _Proven(NamedTuple):
 
 
 class SaslExchange:
-    """One log-in: send `greeting`, then what `feed` returns, until it `is_done`.
+    """One log-in: send `greeting`, then the output of `feed`, until it `is_done`.
 
     Attributes:
         place: host and port, for messages.

@@ -79,7 +79,7 @@ class Rooms:
         """Find the destinations of these sends that hold up a connection.
 
         Args:
-            sends: what is being sent.
+            sends: under way.
             takes: returns whether a destination takes a message now.
             ours: the token queue, which is never full: if it takes nothing either, the broker is
                 slow, and no destination is to blame.

@@ -46,7 +46,7 @@ FIELDS: Final = (_NAME, _BROKER, *COUNTS)
 
 StatisticsReply = Mapping[str, object]
 AskStatistics = Callable[[Sequence[Destination]], Sequence[StatisticsReply] | None]
-"""Sends these requests; returns the answers, without empty ones; None = no plugin."""
+"""Sends these requests; returns the answers that are not empty; None = no plugin."""
 
 
 def about(destination: Destination) -> Destination:

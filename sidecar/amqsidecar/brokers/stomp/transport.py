@@ -34,7 +34,7 @@ _JOIN_TIMEOUT_S = 2.0
 class StompTransport(Transport):  # type: ignore[misc]
     """stomp.py's transport, with its lossy parts replaced.
 
-    - Its own frames keep one header of a name, replace what isn't UTF-8, and read large bodies in
+    - Its own frames keep one header of a name, replace invalid UTF-8, and read large bodies in
       quadratic time: here `FrameReader` gets the bytes as they come.
     - It makes its own TLS context, and reads a TLS connection that the broker has closed again and
       again, without an end.

@@ -1,4 +1,4 @@
-"""The subscriptions of dead-letter queues over STOMP on Artemis, one per queue, and what they hold.
+"""Subscriptions of dead-letter queues over STOMP on Artemis, one per queue, and their deliveries.
 
 Artemis gives a message group to one consumer of a queue, despite that consumer's selector, until
 the consumer is gone. Two subscriptions of a queue would therefore keep messages from each other.
