@@ -26,10 +26,8 @@ def dead_letter_queue(broker: Broker) -> str:
     return "DLQ" if isinstance(broker, ArtemisBroker) else "ActiveMQ.DLQ"
 
 
-def application_peer(broker: Broker, wire: str | None = None) -> JmsPeer:
-    """The broker's own JMS client, or one whose messages the sidecar's wire takes."""
-    if wire == "amqp":
-        return JmsPeer.of(broker, "qpid")
+def application_peer(broker: Broker) -> JmsPeer:
+    """The broker's own JMS client."""
     return JmsPeer.of(broker, "core" if isinstance(broker, ArtemisBroker) else "openwire")
 
 
@@ -47,10 +45,10 @@ def dead_again(message: bytes) -> Resend:
 class DeadLetters:
     """Puts dead letters of one origin into the broker's dead-letter queue."""
 
-    def __init__(self, broker: Broker, origin: str, wire: str | None = None) -> None:
+    def __init__(self, broker: Broker, origin: str) -> None:
         self.broker = broker
         self.origin = origin
-        self.peer = application_peer(broker, wire)
+        self.peer = application_peer(broker)
         self.properties: dict[str, str] = {}
 
     def put(self, count: int, *, per_second: float = 0) -> None:
@@ -129,6 +127,6 @@ class ClassicDeadLetters(DeadLetters):
         self._link.commit_cycle(accepts, sends, self._cycle)
 
 
-def dead_letters(broker: Broker, origin: str, wire: str | None = None) -> DeadLetters:
+def dead_letters(broker: Broker, origin: str) -> DeadLetters:
     kind = ArtemisDeadLetters if isinstance(broker, ArtemisBroker) else ClassicDeadLetters
-    return kind(broker, origin, wire)
+    return kind(broker, origin)

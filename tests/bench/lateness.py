@@ -69,9 +69,9 @@ def bench_lateness(
     queue = f"bench.late.{next(_numbers)}"
     count, unmeasured = int(per_second * (warm_up_s + seconds)), int(per_second * warm_up_s)
     run = folder / queue
-    peer = application_peer(broker, wire)
+    peer = application_peer(broker)
     with (
-        dead_letters(broker, queue, wire) as dead,
+        dead_letters(broker, queue) as dead,
         measured_sidecar(run, broker, DELAY_MS, wire) as sidecar,
     ):
         # Why: a listener acknowledges without waiting, so the consumer itself adds no delay.

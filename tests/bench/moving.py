@@ -55,7 +55,7 @@ def bench_moving(
 ) -> tuple[Moving, list[str]]:
     """Return the figures, and remarks on what went unlike the plan."""
     remarks: list[str] = []
-    with dead_letters(broker, "bench.moved", wire) as dead:
+    with dead_letters(broker, "bench.moved") as dead:
         _round(dead, folder, warm_up, wire, order=0, remarks=[])
         results = [
             _round(dead, folder, count, wire, order=number, remarks=remarks)

@@ -60,7 +60,7 @@ def main() -> None:
         otlp_receiver() as receiver,
         tempfile.TemporaryDirectory(prefix="bench-") as folder,
         BROKERS[options.broker]() as broker,
-        dead_letters(broker, "bench.moved", wire) as dead,
+        dead_letters(broker, "bench.moved") as dead,
     ):
         if options.otel is not None:
             dead.properties["traceparent"] = f"00-{'ab' * 16}-{'cd' * 8}-01"

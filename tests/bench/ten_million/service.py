@@ -11,7 +11,6 @@ from typing import NamedTuple
 from bench.dead_letters import DeadLetters, dead_letter_queue
 from bench.sidecar_watch import moved, policy_file, sample, watch
 from bench.ten_million.rows import Model, Scale, model_of
-from support.brokers.real import ArtemisBroker
 from support.sidecar.process import COMMAND, SidecarProcess
 from support.waiting import eventually
 
@@ -47,10 +46,9 @@ class Service(NamedTuple):
 def sidecar_on(scale: Scale, folder: Path, dead: DeadLetters, delay_ms: int) -> SidecarProcess:
     run = folder / f"run-{next(_numbers)}"
     run.mkdir()
-    assert isinstance(dead.broker, ArtemisBroker)
     return SidecarProcess(
         run,
-        dead.broker.pair_url,
+        dead.broker.amqp_url,
         policy=policy_file(run, delay_ms),
         sets=(
             f"store.url={scale.url}",

@@ -65,9 +65,9 @@ def artemis() -> Iterator[ArtemisBroker]:
 
 @contextmanager
 def sidecar_of(broker: Broker, folder: Path) -> Iterator[SidecarProcess]:
-    is_artemis = isinstance(broker, ArtemisBroker)
-    policy = write_policy(folder, ARTEMIS_POLICY if is_artemis else CLASSIC_POLICY)
-    url = broker.pair_url if isinstance(broker, ArtemisBroker) else broker.openwire_url
+    is_classic = isinstance(broker, ClassicBroker)
+    policy = write_policy(folder, CLASSIC_POLICY if is_classic else ARTEMIS_POLICY)
+    url = broker.openwire_url if isinstance(broker, ClassicBroker) else broker.amqp_url
     made = SidecarProcess(folder, url, policy=policy, sets=["intake.backlog=process"])
     with made.start():
         yield made

@@ -15,6 +15,18 @@ ADDED_PROPERTIES = (
     "redeliveryDelay",
     "amqsidecarOriginalMessageId",
 )
+# What Artemis adds where it turns an AMQP message into a Core one.
+CONVERSION = (
+    "JMS_AMQP_ContentType",
+    "JMS_AMQP_HEADER",
+    "JMS_AMQP_HEADERDURABLE",
+    "JMS_AMQP_HEADERPRIORITY",
+    "JMS_AMQP_MA_x-opt-jms-dest",
+    "JMS_AMQP_MA_x-opt-jms-msg-type",
+    "JMS_AMQP_MA_x-opt-jms-reply-to",
+    "JMS_AMQP_ORIGINAL_ENCODING",
+    "NATIVE_MESSAGE_ID",
+)
 # What a broker adds to a dead letter; it stays on those that nobody will try again.
 PROVENANCE_PROPERTIES = (
     *("dlqDeliveryFailureCause", "originalExpiration"),
