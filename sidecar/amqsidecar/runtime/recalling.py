@@ -44,8 +44,7 @@ _READ_WHOLE: Final = (
     "are taken, and the others put back in their order"
 )
 _NOT_HANDED_OVER: Final = (
-    "chosen messages of {} are not handed over: another consumer has them in hand, or goes first, "
-    "or this wire leaves them (amqsidecar_left_behind)"
+    "chosen messages of {} are not handed over: another consumer has them in hand, or goes first"
 )
 _UNTOLD: Final = (
     "chosen messages of {} are not handed over: another consumer has them in hand, or they are "

@@ -1,6 +1,6 @@
 """A link to Artemis over STOMP that holds a token."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 
 from typing_extensions import override
@@ -9,8 +9,10 @@ from amqsidecar.broker import Delivery, Features, IntakeQueue, Resend
 from amqsidecar.brokers.artemis.left_behind import StuckToken
 from amqsidecar.brokers.artemis.link_settings import ArtemisLinkSettings
 from amqsidecar.brokers.artemis.management import ChosenMessages, selected
+from amqsidecar.brokers.selectors import both, of_redelivery_ids
 from amqsidecar.brokers.stomp_artemis.intake import StompArtemisIntake
 from amqsidecar.brokers.stomp_artemis.look import SLICE_S, StompArtemisLook
+from amqsidecar.brokers.stomp_artemis.selection import MADE_BY_OTHERS
 from amqsidecar.brokers.stomp_artemis.token import StompTokenWire
 from amqsidecar.brokers.stomp_artemis.transaction import Transactions
 from amqsidecar.brokers.token import Token
@@ -95,7 +97,16 @@ class StompArtemisTake(StompArtemisLook):
 
     @property
     def features(self) -> Features:
-        return Features(choosing=self._chosen, settings=self)
+        return Features(choosing=self, settings=self)
+
+    def holds_chosen(self, queue: Destination, redelivery_ids: Collection[str]) -> bool | None:
+        """Return whether a queue holds a message of these ids that is not handed out.
+
+        None where other clients made it: it is not read.
+        """
+        if self._chosen.holds(queue, both(of_redelivery_ids(redelivery_ids), MADE_BY_OTHERS)):
+            return None
+        return self._chosen.holds_chosen(queue, redelivery_ids)
 
     def attach(self, queues: Sequence[IntakeQueue], prefetch: int) -> None:
         self._routes.set_intake(queues)
