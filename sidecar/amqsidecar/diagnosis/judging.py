@@ -176,7 +176,7 @@ def exhausted_findings(
 def unknown_origin_findings(
     intake: Sequence[IntakeQueue], names: DeadLetterNames, existing: Collection[str] | None
 ) -> Iterator[Finding]:
-    """Yield wildcards, and queues whose messages' origin neither message nor name shows.
+    """Yield dead-letter queues whose messages' origin neither message nor name shows.
 
     Args:
         intake: the queues read over a wire that does not show origins.
@@ -185,12 +185,12 @@ def unknown_origin_findings(
     """
     for item in intake:
         name = item.destination.name
-        if is_wildcard(item.destination, BrokerKind.CLASSIC):
-            yield new_finding("wildcard_not_read", item.destination)
+        is_pattern = is_wildcard(item.destination, BrokerKind.CLASSIC)
+        if item.origin is not None or (not is_pattern and names.origin_of(item.destination)):
             continue
-        if item.origin is not None or names.origin_of(item.destination):
+        if is_pattern and names.explains_patterns:
             continue
-        is_absent = existing is not None and name not in existing
+        is_absent = existing is not None and name not in existing and not is_pattern
         where = "; it does not exist yet" if is_absent else ""
         yield new_finding("origin_unknown", item.destination, where=where, name=name)
 

@@ -353,6 +353,112 @@ def test_a_message_that_only_claims_to_be_amqp_stays(
     harness.close()
 
 
+@pytest.mark.parametrize("wire", ["mapped", "native"])
+def test_a_wildcard_finds_queues_old_and_new(
+    wire: str, broker: ClassicBroker, unique: str, opened: Opened
+) -> None:
+    """Those that hold dead letters already, and those that come; not what the sidecar writes."""
+    make = AmqpClassicHarness if wire == "mapped" else AmqpClassicNativeHarness
+    harness = make(broker, unique)
+    peer = JmsPeer.of(broker, "openwire" if wire == "mapped" else "qpid")
+    names = [f"{harness.prefix}.q{number}" for number in range(3)]
+    for name in (*names[:2], f"{names[0]}.exhausted"):
+        peer.produce(name, "Text")
+        peer.fail(name, messages=1)
+    link = opened(harness)
+    link.attach([IntakeQueue(queue(f"DLQ.{harness.prefix}.>"))], 100)
+    deliveries = receive(link, 2)
+    peer.produce(names[2], "Text")
+    peer.fail(names[2], messages=1)
+    deliveries += receive(link, 1)
+
+    assert sorted(one.source.name for one in deliveries) == [f"DLQ.{name}" for name in names]
+    assert sorted(str(one.provenance.origin) for one in deliveries) == [
+        f"queue://{name}" for name in names
+    ]
+    assert link.queues_changed()
+    assert not link.queues_changed()
+    assert sorted(one.name for one in link.queues_read()) == [f"DLQ.{name}" for name in names]
+    assert link.left_behind() == ()
+    newborn = [link.is_newborn(queue(f"DLQ.{name}")) for name in names]
+    assert newborn == [False, False, True]
+    harness.close()
+
+
+def test_what_a_wildcard_can_not_name_is_reported(
+    native: AmqpClassicNativeHarness, opened: Opened
+) -> None:
+    """A message without a `to` names no queue; the next death in the same queue does."""
+    name = f"{native.prefix}.orders"
+    qpid = JmsPeer.of(native.broker, "qpid")
+
+    def die() -> None:
+        native.send_amqp(name, [bytes(Message(body="without a to", durable=True).encode())])
+        qpid.fail(name, messages=1)
+
+    die()
+    link = opened(native)
+    link.attach([IntakeQueue(queue(f"DLQ.{native.prefix}.>"))], 10)
+    [left] = await_left(link)
+    assert (left.reason, left.count) == ("no_name", 1)
+    die()
+    assert {one.source for one in receive(link, 2)} == {queue(f"DLQ.{name}")}
+
+
+@on_one_version
+def test_what_messages_claim_about_their_queue_makes_none(
+    native: AmqpClassicNativeHarness, opened: Opened
+) -> None:
+    """A producer writes into `to` what it likes: no queue follows from it, and no broken link."""
+    found, hidden = (f"DLQ.{native.prefix}.{name}" for name in ("found", "hidden"))
+    lies = [f"queue://DLQ.{native.prefix}.lie{number}" for number in range(30)]
+    for name, claims in (
+        (found, [f"queue://{native.prefix}.found"]),
+        # Why so long: a selector with it would be longer than a frame may be.
+        (hidden, [*lies, f"queue://{'x' * 200_000}"]),
+    ):
+        told = [Message(address=claim, body="", durable=True) for claim in claims]
+        native.send_amqp(name, [bytes(one.encode()) for one in told])
+    link = opened(native)
+    link.attach([IntakeQueue(queue(f"DLQ.{native.prefix}.>"))], 10)
+
+    assert link.queues_read() == (queue(found),)
+    [left] = await_left(link)
+    assert (left.reason, left.count) == ("no_name", 31)
+    assert not native.exists(lies[0].removeprefix("queue://"))
+
+
+@on_one_version
+def test_more_queues_than_a_selector_can_name_are_found(
+    native: AmqpClassicNativeHarness, opened: Opened
+) -> None:
+    """The next look leaves out what it has room for, and reads on what it has read."""
+    count = 90
+    names = [f"{native.prefix}.{number}.{'x' * 800}" for number in range(count)]
+    for name in names:
+        told = Message(address=f"queue://{name}", body="", durable=True)
+        native.send_amqp(f"DLQ.{name}", [bytes(told.encode())])
+    link = opened(native)
+    for _ in range(2):
+        link.attach([IntakeQueue(queue(f"DLQ.{native.prefix}.>"))], count)
+        assert len(link.queues_read()) == count
+    assert link.left_behind() == ()
+
+
+def test_a_found_queue_without_an_origin_is_left_alone_and_reported(
+    mapped: AmqpClassicHarness, opened: Opened
+) -> None:
+    """Its name leads to a queue whose dead letters go elsewhere."""
+    name = f"DLQ.shared.{mapped.prefix}"
+    JmsPeer.of(mapped.broker, "openwire").produce(name, "Text")
+    link = opened(mapped)
+    link.attach([IntakeQueue(queue(f"{name}.>"))], 10)
+    assert link.queues_read() == ()
+    [left] = await_left(link)
+    assert (left.queue, left.reason) == (queue(name), "no_origin")
+    assert "intake.origin" in left.meaning
+
+
 @pytest.mark.parametrize("transformer", ["native", "raw"])
 def test_the_probe_refuses_a_connector_and_leaves_nothing(
     transformer: str, mapped: AmqpClassicHarness
@@ -405,7 +511,7 @@ def test_the_instance_is_fenced_by_its_client_id(mapped: AmqpClassicHarness) -> 
 
 # Rights
 
-USERS = ("admin", "sidecar", "unprobed")
+USERS = ("admin", "sidecar", "deaf", "unprobed")
 SECURITY = """
     <simpleAuthenticationPlugin anonymousAccessAllowed="false"><users>
       {users}
@@ -413,15 +519,15 @@ SECURITY = """
     <authorizationPlugin><map><authorizationMap>
       <authorizationEntries>
         <authorizationEntry queue=">" read="admin" write="admin" admin="admin"/>
-        <authorizationEntry queue="DLQ.>" read="sidecar" write="admin" admin="admin"/>
+        <authorizationEntry queue="DLQ.>" read="sidecar,deaf" write="admin" admin="admin"/>
         <authorizationEntry queue="amqsidecar.>"
-            read="sidecar" write="sidecar" admin="sidecar"/>
+            read="sidecar,deaf" write="sidecar,deaf" admin="sidecar,deaf"/>
         <authorizationEntry topic="ActiveMQ.Advisory.>" read="admin,sidecar" write="admin"
-            admin="admin,sidecar,unprobed"/>
+            admin="admin,sidecar,deaf,unprobed"/>
       </authorizationEntries>
       <tempDestinationAuthorizationEntry>
         <tempDestinationAuthorizationEntry
-            read="sidecar" write="sidecar" admin="sidecar"/>
+            read="sidecar,deaf" write="sidecar,deaf" admin="sidecar,deaf"/>
       </tempDestinationAuthorizationEntry>
     </authorizationMap></map></authorizationPlugin>
 """.format(
@@ -432,8 +538,8 @@ SECURITY = """
 )
 
 
-def test_missing_rights_are_named() -> None:
-    """Without a probe nothing is taken."""
+def test_missing_rights_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    """Without advisories queues are found at each look; without a probe nothing is taken."""
     with ClassicBroker(CLASSIC_5, plugins=SECURITY, destination_policy=STRATEGIES) as secured:
         peer = JmsPeer.of(secured, "openwire")
 
@@ -451,24 +557,37 @@ def test_missing_rights_are_named() -> None:
                 )
             )
 
-        intake = [IntakeQueue(queue("DLQ.a"))]
-        die("a")
-        link = link_of("sidecar").take("amqsidecar.token.sidecar")
-        link.attach(intake, 10)
-        with_token(link)
-        link.commit_cycle(receive(link, 1), [], 1)
-        # What may not be read takes nothing from the others, and leaves nothing behind.
-        forbidden = [*intake, IntakeQueue(queue("orders"), origin=queue("x"))]
-        link_counts = set()
-        for _ in range(3):
-            with pytest.raises(QueueRefused, match="not authorized to read") as refused:
-                link.attach(forbidden, 10)
-            assert refused.value.queue == "orders"
+        intake = [IntakeQueue(queue("DLQ.>"))]
+        for user in ("sidecar", "deaf"):
+            die("a")
+            link = link_of(user).take(f"amqsidecar.token.{user}")
             link.attach(intake, 10)
             assert link.queues_read() == (queue("DLQ.a"),)
-            link_counts.add(len(link._connection._links))
-        assert len(link_counts) == 1
-        link.close()
+            assert ("ActiveMQ.Advisory.>" in caplog.text) == (user == "deaf")
+            with_token(link)
+            link.commit_cycle(receive(link, 1), [], 1)
+            # What may not be read takes nothing from the others, and leaves nothing behind.
+            forbidden = [
+                IntakeQueue(queue("orders.>")),
+                IntakeQueue(queue("orders"), origin=queue("x")),
+            ]
+            link_counts = set()
+            for _ in range(3):
+                for one in forbidden:
+                    with pytest.raises(QueueRefused, match="not authorized"):
+                        link.attach([*intake, one], 10)
+                link.attach(intake, 10)
+                assert link.queues_read() == (queue("DLQ.a"),)
+                link_counts.add(len(link._connection._links))
+            assert len(link_counts) == 1
+            if user == "deaf":
+                die("b")
+                link.attach(intake, 10)
+                assert set(link.queues_read()) == {queue("DLQ.a"), queue("DLQ.b")}
+                with pytest.raises(QueueRefused, match="not authorized to read") as refused:
+                    link.attach([IntakeQueue(queue("orders"), origin=queue("x"))], 10)
+                assert refused.value.queue == "orders"
+            link.close()
         unprobed = link_of("unprobed")
         with pytest.raises(BrokerRefused, match="tempDestinationAuthorizationEntry"):
             unprobed.take("amqsidecar.token.unprobed")
@@ -506,8 +625,8 @@ def test_messages_come_back_until_they_are_exhausted(
         broker,
         tmp_path,
         broker.amqp_url if is_native else broker.amqp_jms_url,
-        f"intake.queues=[DLQ.{unique}.orders]",
-        *(["intake.producers=amqp"] if is_native else []),
+        # Why: empty = the strategies of the policy tell the queues.
+        *([f"intake.queues=[DLQ.{unique}.>]", "intake.producers=amqp"] if is_native else []),
     )
     peer = JmsPeer.of(broker, provider)
     name = f"{unique}.orders"
@@ -527,11 +646,8 @@ def test_messages_come_back_until_they_are_exhausted(
 def test_refusals_end_the_command_with_the_line_that_mends_them(
     broker: ClassicBroker, unique: str, tmp_path: Path
 ) -> None:
-    """The connector, a shared queue that was named, and rules that know shared queues only.
-
-    And queues that would have to be listed: the dead letter stays where it is.
-    """
-    queues = f"intake.queues=[DLQ.{unique}.orders]"
+    """The connector, a shared queue that was named, and rules that know shared queues only."""
+    queues = f"intake.queues=[DLQ.{unique}.>]"
     words = sidecar(broker, tmp_path, broker.amqp_url, queues).run_refused(expect=69)
     assert "transport.transformer=jms" in words
     words = sidecar(
@@ -540,14 +656,6 @@ def test_refusals_end_the_command_with_the_line_that_mends_them(
     assert "individualDeadLetterStrategy" in words
     words = sidecar(broker, tmp_path, broker.amqp_jms_url, has_policy=False).run_refused(expect=69)
     assert "ActiveMQ.DLQ" in words
-    peer = JmsPeer.of(broker, "openwire")
-    peer.produce(f"{unique}.orders", "Text", test_id=unique)
-    peer.fail(f"{unique}.orders", messages=1)
-    for sets in ((), (f"intake.queues=[DLQ.{unique}.>]",)):
-        words = sidecar(broker, tmp_path, broker.amqp_jms_url, *sets).run_refused(expect=69)
-        assert "name each dead-letter queue in intake.queues" in words
-    [stays] = peer.browse(f"DLQ.{unique}.orders")
-    assert stays.test_id == f"{unique}-0"
 
 
 def test_a_topic_routes_while_someone_reads_it(

@@ -585,7 +585,7 @@ def test_every_wire_of_a_stock_classic_is_judged(classic_5: ClassicBroker, tmp_p
         origins = by_wire[name].of("origins", "problem")
         assert [one["mend"] for one in origins] == [
             "intake: {origin: {ActiveMQ.DLQ: ORIGIN}}",
-            "intake: {queues: [NAME, ...]}",
+            "intake: {origin: {DLQ.>: ORIGIN}}",
         ]
         assert "queue://DLQ.>" in [one["subject"] for one in by_wire[name].of("permissions")]
         assert by_wire[name].code == 78

@@ -266,10 +266,9 @@ def test_rules_of_classic_work_on_artemis(file: str, severity: Severity) -> None
 
 def test_a_queue_that_does_not_show_its_origin_is_refused_over_amqp() -> None:
     names = DeadLetterNames(None, {"DLQ.b": queue("b")})
-    intake = [IntakeQueue(queue(name)) for name in ("DLQ.a", "DLQ.b", "DLQ.>")]
-    finding, wildcard = unknown_origin_findings(intake, names, None)
+    intake = [IntakeQueue(queue("DLQ.a")), IntakeQueue(queue("DLQ.b"))]
+    [finding] = unknown_origin_findings(intake, names, None)
     assert finding.mend == "intake: {origin: {DLQ.a: ORIGIN}}"
-    assert wildcard.mend == "intake: {queues: [NAME, ...]}"
 
 
 @pytest.mark.parametrize(

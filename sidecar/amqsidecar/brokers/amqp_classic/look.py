@@ -99,8 +99,15 @@ class AmqpClassicTrials:
         return self._tried.empty(str(destination), None) or EMPTIED
 
     def expand(self, queues: Sequence[Destination]) -> tuple[Destination, ...]:
-        """Return the queues of these names; a run reads no wildcard."""
-        return tuple(one for one in queues if not is_wildcard(one.name))
+        """Return the queues of these names; of a wildcard those that hold messages."""
+        found: dict[Destination, None] = {}
+        for queue in queues:
+            if is_wildcard(queue.name):
+                seen = self._browse(IntakeQueue(queue), COUNT_MAX)
+                found |= dict.fromkeys(one.source for one in seen if one.source != queue)
+            else:
+                found[queue] = None
+        return tuple(found)
 
     def broker_ms(self) -> int | None:
         """Return None: the time in a message may be its sender's."""

@@ -14,6 +14,7 @@ from amqsidecar.brokers.amqp.transaction import Coordinator
 from amqsidecar.brokers.amqp_classic.intake import MEANINGS, NOT_AMQP_MADE, OTHERS, ClassicIntake
 from amqsidecar.brokers.amqp_classic.look import BATCH, AmqpClassicLook
 from amqsidecar.brokers.amqp_classic.probe import Transformer, find_transformer
+from amqsidecar.brokers.amqp_classic.watch import NO_ORIGIN, ClassicWatch
 from amqsidecar.brokers.classic.choice import ClassicChoices, chosen_ids
 from amqsidecar.brokers.classic.link_settings import ClassicLinkSettings
 from amqsidecar.brokers.classic.queues import COUNT_MAX, is_wildcard
@@ -24,7 +25,7 @@ from amqsidecar.errors import (
 )
 from amqsidecar.formats.amqp_classic_message import encode_resend
 from amqsidecar.model.destination import Destination
-from amqsidecar.model.left_behind import LeftBehind
+from amqsidecar.model.left_behind import REFUSED, LeftBehind
 
 NATIVE_WIRE: Final = (
     "the AMQP connector at {} has transport.transformer={}, so that messages of OpenWire and STOMP "
@@ -36,17 +37,10 @@ NATIVE_WIRE: Final = (
 )
 # Bound: a queue takes a few round trips and nothing is sent meanwhile; the rest has its turn later.
 _COUNTING_S_MAX = 0.5
-NO_ORIGIN: Final = (
-    "{} can't be read over AMQP, because neither its messages nor its name show where they died: "
-    "give each queue a dead-letter queue of its own in activemq.xml (<policyEntry "
-    'queue=">"><deadLetterStrategy><individualDeadLetterStrategy '
-    'queuePrefix="DLQ."/></deadLetterStrategy></policyEntry>) and name that file in '
-    "policy.source, or say where they died (intake.origin: {{{}: NAME-OF-THE-QUEUE}}), or attach "
-    "by openwire://, which shows it"
-)
-NO_WILDCARD: Final = (
-    "{} can't be read over AMQP, where Classic lists no queues: name each dead-letter queue in "
-    "intake.queues, or attach by openwire://, which finds them"
+_PATTERN_WITHOUT_RULES: Final = (
+    "{} can't be read over AMQP: where the messages of its queues died follows from individual "
+    "dead-letter strategies, and no such rules are given: name the broker's activemq.xml in "
+    "policy.source, or each queue in intake.queues and its origin in intake.origin"
 )
 
 
@@ -82,7 +76,11 @@ class AmqpClassicTake(AmqpClassicLook):
             BrokerRefused: the connector damages messages, or the token queue can't be used.
         """
         super().__init__(connection, settings)
+        self._named: dict[Destination, Destination | None] = {}
+        self._refused: dict[Destination, str] = {}
         self._others: dict[Destination, int] = {}
+        self._prefetch = 0
+        self._has_news = False
         transformer = find_transformer(connection)
         self._is_native_wire = transformer is not Transformer.JMS
         if self._is_native_wire and not settings.amqp_producers_only:
@@ -107,6 +105,7 @@ class AmqpClassicTake(AmqpClassicLook):
         tools = AmqpTools(coordinator, pool, encode)
         self._cycle = AmqpCycle(tools, self.token, wire)
         self.ahead = self._cycle.ahead
+        self._watch = ClassicWatch(self._browser, self._names, settings.final_suffix)
         self._intake = ClassicIntake(
             connection,
             self.description.encodings[0],
@@ -122,36 +121,58 @@ class AmqpClassicTake(AmqpClassicLook):
 
         Raises:
             QueueRefused: one can't be read, or where its messages died is not known.
-            BrokerRefused: that is so for all of them, or one is a wildcard.
+            BrokerRefused: that is so for all of them.
         """
         self._connection.check()
         named: dict[Destination, Destination | None] = {}
-        refused: dict[str, str] = {}
+        wildcards: list[Destination] = []
+        without: list[Destination] = []
         for intake in queues:
             destination = intake.destination
             if is_wildcard(destination.name):
-                raise BrokerRefused(NO_WILDCARD.format(destination))
+                wildcards.append(destination)
+                continue
             origin = intake.origin or self._names.origin_of(destination)
             # Why not of final queues: the schedule knows where the messages died that it put there.
             if origin is None and not intake.is_final:
-                refused[destination.name] = NO_ORIGIN.format(destination, destination.name)
+                without.append(destination)
             else:
                 named[destination] = origin
-        if refused and not named:
+        if wildcards and not self._names.explains_patterns:
+            raise BrokerRefused(_PATTERN_WITHOUT_RULES.format(wildcards[0]))
+        if without:
+            refused = {one.name: NO_ORIGIN.format(one, one.name) for one in without}
+            if named or wildcards:
+                raise QueueRefused.all_of(refused)
             raise BrokerRefused(next(iter(refused.values())))
-        if not refused:
-            self._intake.chosen = chosen_ids(queues)
-            refused = {
-                one.name: f"{one} can't be read: {words}"
-                for one, words in self._intake.read_from(named, prefetch).items()
-            }
+        self._named, self._prefetch = named, prefetch
+        self._intake.chosen = chosen_ids(queues)
+        self._watch.follow(wildcards)
+        self._read()
+        refused = {
+            one.name: f"{one} can't be read: {words}"
+            for one, words in self._refused.items()
+            if one in named
+        }
         if refused:
             raise QueueRefused.all_of(refused)
+
+    def _read(self) -> None:
+        watch = self._watch
+        watch.has_changed = False
+        # Why this order: a named queue overrides a queue that a wildcard finds.
+        queues = watch.members | self._named
+        self._refused = self._intake.read_from(queues, self._prefetch)
 
     def left_behind(self) -> tuple[LeftBehind, ...]:
         """Return messages that are left in the attached queues, and why; asks the broker."""
         intake = self._intake
-        found = intake.left_behind()
+        refused = (
+            LeftBehind(queue, REFUSED, 0, words, at_least=True)
+            for queue, words in self._refused.items()
+            if queue not in self._named
+        )
+        found = (*refused, *intake.left_behind(), *self._watch.left_behind())
         if not self._is_native_wire:
             return found
         others = []
@@ -182,24 +203,32 @@ class AmqpClassicTake(AmqpClassicLook):
     def receive(self, limit: int) -> list[Delivery]:
         """Return new deliveries in order; never blocks."""
         self._connection.pump(0)
+        watch = self._watch
+        watch.hear()
+        if watch.has_changed:
+            self._has_news = True
+            self._read()
         return self._intake.receive(limit)
 
     def wait(self, timeout_s: float) -> None:
-        connection, intake = self._connection, self._intake
-        if not connection.run_until(lambda: intake.has_arrived or connection.was_woken, timeout_s):
+        connection, intake, watch = self._connection, self._intake, self._watch
+        if not connection.run_until(
+            lambda: intake.has_arrived or watch.has_arrived or connection.was_woken, timeout_s
+        ):
             intake.nudge()
         connection.was_woken = False
 
     def queues_changed(self) -> bool:
-        """Return False: over AMQP Classic tells of no new queues."""
-        return False
+        """Return whether queues were found since the last call, or first call."""
+        news, self._has_news = self._has_news, False
+        return news
 
     def queues_read(self) -> tuple[Destination, ...]:
         return self._intake.queues
 
-    def is_newborn(self, _destination: Destination) -> bool:
-        """Return False: over AMQP Classic does not tell when a queue was made."""
-        return False
+    def is_newborn(self, destination: Destination) -> bool:
+        """Return whether a queue that a wildcard matches was empty at the first look."""
+        return destination in self._watch.newborn
 
     def commit_cycle(
         self, accepts: Sequence[Delivery], sends: Sequence[Resend], token: int

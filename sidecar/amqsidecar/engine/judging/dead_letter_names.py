@@ -57,6 +57,11 @@ class DeadLetterNames:
             )
         )
 
+    @property
+    def explains_patterns(self) -> bool:
+        """Whether an origin of queues that a wildcard finds can be known at all."""
+        return bool(self._affixes or self._named)
+
     def origin_of(self, dead_letter_queue: Destination) -> Destination | None:
         """Return where all messages of a dead-letter queue died; None = not in its name."""
         named = self._named.get(dead_letter_queue.name)

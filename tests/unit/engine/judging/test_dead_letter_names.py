@@ -149,6 +149,13 @@ def test_the_operators_word_stands_above_the_rules() -> None:
     assert told.origin_of(queue("ActiveMQ.DLQ")) == queue("orders")
     assert told.origin_of(queue("DLQ.a")) == queue("b")
     assert told.queue_for(queue("orders")) == queue("ActiveMQ.DLQ")
+    assert told.explains_patterns
+
+
+def test_without_individual_strategies_no_wildcard_is_explained() -> None:
+    """Shared ones say nothing about origins."""
+    assert not DeadLetterNames(None).explains_patterns
+    assert not DeadLetterNames(rules((">", SharedDeadLetterStrategy()))).explains_patterns
 
 
 def test_a_default_entry_acts_where_no_pattern_does() -> None:
