@@ -3,7 +3,7 @@
 import random
 import threading
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,7 +13,6 @@ from support.jms.message import Delivery, JmsMessage
 from support.jms.peer import FlakyConsumer, JmsPeer, PeerError
 from support.jms.process import PeerProcess
 from support.machine.ports import is_open
-from support.wires.stomp_peer import StompError, StompPeer
 
 BATCH = 6
 PAUSE_S = 0.5
@@ -38,35 +37,6 @@ class Sent:
     unknown: set[str] = field(default_factory=set)
 
 
-class _StompSender:
-    """An application that sends over STOMP."""
-
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-
-    def produce_each(self, batch: Sequence[Mapping[str, Any]]) -> list[JmsMessage]:
-        """Send Text and Bytes; return nothing, for only their consumers know how they look."""
-        broker = self._broker
-        try:
-            with StompPeer(broker.ports["PORT"], broker.user, broker.password) as peer:
-                for one in batch:
-                    body = b"\0" * one["bodySize"] or one["text"].encode()
-                    headers = {name: str(value) for name, (_, value) in one["properties"].items()}
-                    if one["bodySize"]:
-                        headers["content-length"] = str(len(body))
-                    headers |= {
-                        "destination-type": "ANYCAST",
-                        "correlation-id": one["correlationId"],
-                        "reply-to": one["replyTo"],
-                        "type": one["jmsType"],
-                        "priority": str(one["priority"]),
-                    }
-                    peer.send(one["destination"], headers, body)
-        except (OSError, StompError) as error:
-            raise PeerError(str(error)) from error
-        return []
-
-
 class Applications:
     """JMS producers and consumers of a pair; a context manager that stops them."""
 
@@ -78,9 +48,6 @@ class Applications:
         self._peers = {
             queue: self._peer(broker, provider) for queue, provider in pair.providers.items()
         }
-        self._senders: Mapping[str, JmsPeer | _StompSender] = (
-            dict.fromkeys(QUEUES, _StompSender(broker)) if pair.sends_by_stomp else self._peers
-        )
         self.sent = Sent()
         self._samples: dict[tuple[str, str], JmsMessage] = {}
         self._past: dict[str, list[Delivery]] = {queue: [] for queue in QUEUES}
@@ -115,10 +82,9 @@ class Applications:
         """Learn how messages look that never fail, then produce and consume."""
         for queue in QUEUES:
             peer = self._peers[queue]
-            batch = [self._message(queue, one) for one in self._pair.types]
-            sent = self._senders[queue].produce_each(batch)
-            consumed = peer.consume(queue, len(batch))
-            names = zip(self._pair.types, sent or consumed, strict=True)
+            sent = peer.produce_each([self._message(queue, one) for one in self._pair.types])
+            peer.consume(queue, len(sent))
+            names = zip(self._pair.types, sent, strict=True)
             self._samples.update({(queue, name): message for name, message in names})
         self.start_consumers()
         self._producer.start()
@@ -187,7 +153,7 @@ class Applications:
                 if not batch:
                     continue
                 try:
-                    self._senders[queue].produce_each(batch)
+                    self._peers[queue].produce_each(batch)
                 except PeerError:
                     self.sent.unknown.update(one["correlationId"] for one in batch)
 

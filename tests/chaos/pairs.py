@@ -117,11 +117,6 @@ class Pair:
         return self.name.rpartition("-")[2]
 
     @property
-    def sends_by_stomp(self) -> bool:
-        """Whether its messages are sent over STOMP, for the sidecar takes no others."""
-        return self.name == "artemis-stomp"
-
-    @property
     def policy(self) -> str:
         """The sidecar's rules."""
         return ARTEMIS_POLICY if self.is_artemis else CLASSIC_POLICY

@@ -8,14 +8,12 @@ from typing import Final, NamedTuple
 
 
 class Wire(StrEnum):
-    """The sidecar's wire, and so the kind of broker.
-
-    Without STOMP on Artemis, which takes nothing of JMS applications.
-    """
+    """The sidecar's wire, and so the kind of broker."""
 
     ARTEMIS = "artemis"
     CORE = "core"
     AMQP = "amqp"
+    STOMP = "stomp"
     CLASSIC_OPENWIRE = "classic-openwire"
     CLASSIC_STOMP = "classic-stomp"
     CLASSIC_AMQP = "classic-amqp"
@@ -28,7 +26,7 @@ class Wire(StrEnum):
     @property
     def reads_notes(self) -> bool:
         """Whether notes can be read over it."""
-        return self is not Wire.CLASSIC_AMQP
+        return self not in (Wire.STOMP, Wire.CLASSIC_AMQP)
 
 
 class Asker(StrEnum):

@@ -40,6 +40,7 @@ NOTHING: Final[Mapping[str, str]] = {}
 FOREIGN_CAUSE: Final = "combo.ForeignCause"
 _GROUPS_AT_ONCE: Final = 3
 _ADDED_BY_WIRES: Final[Mapping[Wire, Sequence[str]]] = {
+    Wire.STOMP: ("receipt", "transaction", "destination", "destination-type"),
     Wire.CLASSIC_STOMP: ("amqsidecarOriginalDestination",),
     Wire.CLASSIC_AMQP: ("JMS_AMQP_HEADER", "JMS_AMQP_PROPERTIES", "JMS_AMQP_ORIGINAL_ENCODING"),
 }
@@ -193,7 +194,7 @@ class _Group:
         }
         if row.wire.reads_notes:
             intake["cause_notes"] = notes_queue(self.name)
-        if row.wire is Wire.CLASSIC_STOMP:
+        if row.wire.endswith("stomp"):
             intake["allow_lossy"] = ["body_type"]
         if row.wire.endswith("classic-amqp"):
             intake["origin"] = {case.source: case.died_in for case in self.cases}

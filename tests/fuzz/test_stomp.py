@@ -1,13 +1,16 @@
 """Any bytes over STOMP: the same frames however they are cut, and whole again out of the store."""
 
+import json
 from contextlib import suppress
 from functools import partial
+from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from amqsidecar.brokers.stomp_artemis.selection import read_list
 from amqsidecar.errors import UndecodableMessage
 from amqsidecar.formats import stomp_artemis_message as artemis
 from amqsidecar.formats import stomp_classic_message as classic
@@ -22,6 +25,7 @@ from amqsidecar.formats.stomp_frame import (
     write_head,
 )
 from amqsidecar.model.destination import queue
+from amqsidecar.model.left_behind import Loss
 from support.links.cycles import resend_of
 from support.wires.fuzz import damaged, fuzz, pieces
 
@@ -113,6 +117,7 @@ def test_any_message_of_artemis(found: list[Header], body: bytes, is_final: bool
         arrived = artemis.read_frame(Frame("MESSAGE", write_head(found), body))
     except UndecodableMessage:
         return
+    artemis.has_odd_names(arrived.headers)
     told = artemis.read_provenance(
         arrived.headers,
         arrived.number,
@@ -155,6 +160,23 @@ def check_others(found: list[Header], sent: list[Header]) -> None:
     assert [one for one in found if one[0] not in RESERVED and one in sent] == [
         one for one in found if one[0] not in RESERVED
     ]
+
+
+KEYS = ("messageID", "type", "userID", "_AMQ_ORIG_MESSAGE_ID", "x-opt-jms-msg-type", "x")
+listed: st.SearchStrategy[dict[str, Any]] = st.dictionaries(
+    st.sampled_from(KEYS),
+    st.none() | st.booleans() | st.integers() | st.text() | st.just([]) | st.just({}),
+)
+
+
+@fuzz
+@given(st.lists(listed, max_size=3), st.booleans())
+@example([{"messageID": "x"}], False)
+@example([{"messageID": 7, "_AMQ_ORIG_MESSAGE_ID": 1, "x-opt-jms-msg-type": []}], False)
+def test_any_list_of_messages(entries: list[dict[str, object]], allows: bool) -> None:
+    """A property can have the name of any of the list's own keys, and then takes its place."""
+    for listed in read_list(json.dumps(entries), tuple(Loss) if allows else ()):
+        assert isinstance(listed.number, int)
 
 
 def test_the_highest_count_is_an_int_of_java() -> None:

@@ -54,11 +54,27 @@ RULES = (
     ),
     Rule("no-id", r"JMSMessageID: (gone|changed)", _artemis_over("stomp")),
     Rule("new-timestamp", r"JMSTimestamp: changed", _artemis_over("stomp")),
+    Rule("client-marks", r"property (__AMQ_CID|__HDR_[A-Z_]+): removed", _artemis_over("stomp")),
     Rule(
         "stomp-frame",
         r"property (destination|destination-type|receipt|transaction|content-length): "
         r"(added|changed|removed)",
         lambda cell: _on_artemis(cell) and "stomp" in (cell.producer, cell.wire),
+    ),
+    Rule(
+        "no-body",
+        r"type: 'Message' -> 'Bytes'|body: None -> ''",
+        lambda cell: _artemis_over("amqp")(cell) and cell.subject == "body plain Message",
+    ),
+    Rule(
+        "empty-bytes",
+        r"type: 'Bytes' -> 'Text'",
+        lambda cell: _artemis_over("amqp")(cell) and cell.subject == "body empty Bytes",
+    ),
+    Rule(
+        "group-sequence",
+        r"group sequence: '?7'? -> '?0'?",
+        lambda cell: _on_artemis(cell) and cell.producer == "stomp",
     ),
     Rule("jms-conversion", r"property JMS_AMQP_\w+(-\w+)*: added", _over("amqp-jms")),
     Rule(

@@ -109,7 +109,7 @@ def test_a_real_run_fills_the_dashboard_and_fires_what_it_should(tmp_path: Path)
     sets = ["intake.backlog=process"]
     with (
         ArtemisBroker(address_settings=SETTINGS) as broker,
-        SidecarProcess(tmp_path, broker.pair_url, policy=POLICY, sets=sets) as sidecar,
+        SidecarProcess(tmp_path, broker.amqp_url, policy=POLICY, sets=sets) as sidecar,
         scraping(sidecar.start(), tmp_path) as prometheus,
     ):
         eventually(lambda: prometheus.query("amqsidecar_link_up == 1"), what="a scrape")

@@ -50,7 +50,7 @@ def wire_findings(
     elif wire == best:
         yield new_finding("best_wire", f"{scheme}://", best=best, product=_PRODUCT[kind])
     elif wire == "amqp" and kind is BrokerKind.ARTEMIS:
-        yield new_finding("amqp_wire_leaves", f"{scheme}://", mend=_mend(best, place))
+        yield new_finding("amqp_wire_converts", f"{scheme}://", mend=_mend(best, place))
     else:
         yield new_finding(
             "wire_loses",

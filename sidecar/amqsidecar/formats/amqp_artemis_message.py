@@ -63,8 +63,11 @@ _REMEMBERED_ANNOTATIONS_BYTES: Final = 128
 _ORIGIN_BYTES_MAX: Final = 2 * 1024
 _TEXTS = frozenset((0xA1, 0xB1, 0xA3, 0xB3))
 # Quirk (Artemis 2.44): the AMQP view of a Core message has its body decompressed and keeps the
-# property. A Core client that gets it back would decompress a plain body, and fail.
+# property. A Core client that gets it back would decompress what is not compressed, and fail.
+_COMPRESSED = COMPRESSED.encode()
+_CORE_NUMBER = CORE_NUMBER.encode()
 _CORE_ENCODINGS = frozenset((COMPRESSED, "_AMQ_LARGE_SIZE"))
+_BYTES_MESSAGE = amqp.byte(3)
 _CREATED: Final = 9
 _TIMESTAMP: Final = 0x83
 
@@ -91,6 +94,39 @@ def _annotations_of(section: bytes | None) -> Mapping[str, bytes]:
 
 
 _remembered_pairs = lru_cache(maxsize=256)(_pairs)
+
+
+def is_cut(message: bytes) -> bool:
+    """Return whether the broker's conversion to AMQP has cut the body; never raises.
+
+    Quirk (Artemis 2.44): of a Core BytesMessage that its client has compressed, the AMQP view has
+    the decompressed bytes, but only as many as the compressed ones are.
+
+    Source: Artemis, CoreBytesMessageWrapper.getBodyLength.
+    """
+    if _COMPRESSED not in message:
+        return False
+    try:
+        sections = amqp.split(message)
+        return (
+            _COMPRESSED.decode() in _pairs(sections.get(amqp.APPLICATION_PROPERTIES))
+            and _annotations_of(sections.get(amqp.MESSAGE_ANNOTATIONS)).get("x-opt-jms-msg-type")
+            == _BYTES_MESSAGE
+        )
+    except UndecodableMessage:
+        return False
+
+
+def core_number(message: bytes) -> int | None:
+    """Return the `CORE_NUMBER` of a message that the broker has converted; never raises."""
+    if _CORE_NUMBER not in message:
+        return None
+    try:
+        properties = _pairs(amqp.split(message).get(amqp.APPLICATION_PROPERTIES))
+        number = amqp.plain_value(properties.get(CORE_NUMBER))
+    except UndecodableMessage:
+        return None
+    return number if isinstance(number, int) else None
 
 
 def read_provenance(message: bytes, queue: IntakeQueue, *, read_origin: OriginReader) -> Provenance:

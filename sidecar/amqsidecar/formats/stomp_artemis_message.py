@@ -89,9 +89,7 @@ _ORDERS = frozenset(
     )
 )
 _WHOLE = re.compile(rb"[0-9]{1,18}")
-_MARKS_OF_OTHERS = frozenset(
-    (b"__AMQ_CID", b"NATIVE_MESSAGE_ID", b"JMS_AMQP_MA_x-opt-ORIG-ADDRESS")
-)
+_MARKS_OF_OTHERS = frozenset((b"__AMQ_CID", b"JMS_AMQP_MA_x-opt-ORIG-ADDRESS"))
 _STANDARD = frozenset((b"correlation-id", b"priority", b"persistent", b"reply-to", b"type"))
 _DUPLICATE = DUPLICATE_ID.encode()
 _ORIGINAL_DUPLICATE = PROPERTY_ORIGINAL_DUPLICATE_ID.encode()
@@ -138,6 +136,11 @@ class Arrived(NamedTuple):
     def message(self) -> bytes:
         """The message as the store keeps it."""
         return kept(self.headers, self.body)
+
+    @property
+    def is_bytes(self) -> bool:
+        """Whether the body is bytes and not text."""
+        return bool(self.headers) and self.headers[0][0] == _LENGTH
 
 
 def read_frame(frame: Frame) -> Arrived:
@@ -188,6 +191,12 @@ def _own_headers(headers: Sequence[Header], ack: bytes, body_bytes: int) -> list
     if is_bytes:
         own.insert(0, (_LENGTH, b"%d" % body_bytes))
     return own
+
+
+def has_odd_names(headers: Sequence[Header]) -> bool:
+    """Return whether a SEND can't write the names of some properties."""
+    names = [name for name, _ in headers if name != _LENGTH]
+    return any(name in _STANDARD and names.count(name) > 1 for name in names)
 
 
 def is_marked_by_others(headers: Sequence[Header]) -> bool:
@@ -241,11 +250,12 @@ def read_provenance(
             is_given_up=is_given_up,
         )
     expires_at = found.get(b"expires", b"")
+    message_id = _text(found.get(_ORIGINAL_ID)) or _text(found.get(b"NATIVE_MESSAGE_ID"))
     return Provenance(
         origin=destination,
         cause=kept_cause(_text(found.get(PROPERTY_CAUSE.encode()))),
         expired=expires or any(name in found for name in _ACTUAL_EXPIRIES),
-        message_id=_text(found.get(_ORIGINAL_ID)) or f"artemis:{number}",
+        message_id=message_id or f"artemis:{number}",
         openwire_id=_text(found.get(PROPERTY_OPENWIRE_ID.encode())),
         number=number_of(_text(found.get(b"_AMQ_ORIG_MESSAGE_ID")), created_ms),
         redelivery_id=redelivery_id,

@@ -104,5 +104,5 @@ def _body(encoding: str, message: bytes, *, is_of_amqp: bool) -> bytes | memoryv
         if kept.kind == core.BYTES_MESSAGE:
             return kept.body
         return (text_of_body(kept.body) or "").encode(errors="replace")
-    # Why not others: over AMQP no copy of a STOMP consumer is taken (`not_amqp_made`).
+    # Why not others: over AMQP no copy of a STOMP consumer is taken (`not_convertible`).
     return amqp.split(message).get(amqp.VALUE, b"") if is_of_amqp else None

@@ -233,7 +233,7 @@ class LinkMaker:
         wire = SecondWire(lambda: AmqpKnock(endpoint), endpoint.place, self._clock, memory)
         return ArtemisPairLink(
             CoreArtemisLink(replace(settings, why_amqp_left=wire.why_left)),
-            AmqpArtemisLink(replace(settings, is_alone=False)),
+            AmqpArtemisLink(replace(settings, is_own_only=True)),
             second_wire=wire,
             clock=self._clock,
             crash_point=self._crash_point,
@@ -262,6 +262,7 @@ class LinkMaker:
             crash_point=self._crash_point,
             rules_digest=self._rules_digest,
             allowed_effects=self._config.redelivery.allow,
+            allowed_losses=frozenset(self._config.intake.allow_lossy),
         )
 
     def _for_classic(self, instance: str) -> ClassicLinkSettings:

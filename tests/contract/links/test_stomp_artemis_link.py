@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
@@ -13,13 +14,13 @@ from proton import Message
 from amqsidecar.broker import Delivery, Link, TakeSession
 from amqsidecar.brokers.artemis.left_behind import STUCK
 from amqsidecar.brokers.stomp_artemis.management import REPLY_PREFIX
-from amqsidecar.brokers.stomp_artemis.selection import NOT_STOMP_MADE
 from amqsidecar.brokers.stomp_artemis.take import StompArtemisTake
 from amqsidecar.engine import crash_points
 from amqsidecar.engine.recovery import TOKEN_QUEUE_PREFIX
 from amqsidecar.errors import BrokerRefused, LinkLost
 from amqsidecar.formats.stomp_frame import MESSAGE_BYTES_MAX
 from amqsidecar.model.destination import queue, topic
+from amqsidecar.model.left_behind import Loss
 from support.brokers.broker_xml import STOCK_ADDRESS_SETTINGS, attempts_without_limit
 from support.brokers.real import ArtemisBroker, Broker
 from support.jms.peer import ALL_TYPES, JmsPeer
@@ -153,42 +154,61 @@ def test_what_stomp_made_comes_back_as_it_was(
     assert harness.management.routing_types(name) == frozenset({"ANYCAST"})
 
 
-def test_messages_of_other_clients_stay_and_are_counted(
+def test_of_other_clients_only_what_is_whole_is_taken(
     artemis: Broker, harness: StompArtemisHarness, link: TakeSession
 ) -> None:
-    """They stay whole, over any number of links, and hold up no message of STOMP."""
+    """The rest stays, counted, over any number of links, and blocks no other message."""
     name = f"{harness.prefix}.orders"
-    sent = []
-    for client in ("core", "openwire", "qpid"):
-        sent += JmsPeer.of(artemis, client).produce(name, ALL_TYPES, group="g")
+    core, qpid = JmsPeer.of(artemis, "core"), JmsPeer.of(artemis, "qpid")
+    core.produce(name, ALL_TYPES)
+    qpid.produce(name, ("Text", "Stream"))
     # A message made by AMQP is known by its annotations: this property, and no message id.
     with closing(AmqpArtemisHarness(artemis, harness.prefix)) as amqp:
         amqp.send(name, [Message(body="x", properties={"destination": "Paris"}, durable=True)])
-    harness.put(name, b"of STOMP", testId="stomp", _AMQ_GROUP_ID="g")
+    produce = partial(core.produce, sample_properties=False, properties=STRINGS, group=None)
+    sent = produce(name, "Text", text="a text of Core")
+    sent += produce(name, "Bytes")
+    produce(name, "Map")
+    harness.put(name, b"of STOMP", testId="stomp")
     harness.kill(name)
     link.attach([harness.intake()], 5)
-    take_all(link, 1)
+    take_all(link, 3)
     assert nothing_comes(link, harness)
-    eventually(lambda: left(link) == {NOT_STOMP_MADE: len(sent) + 1}, what="they are counted")
-    [found, *_] = (one for one in link.left_behind() if one.reason == NOT_STOMP_MADE)
-    assert "use artemis:// in broker.url" in found.meaning
-    assert isinstance(link, StompArtemisTake)
-    asked = link.trials().would_leave(harness.intake())
-    assert [(one.reason, one.count) for one in asked] == [(NOT_STOMP_MADE, len(sent) + 1)]
+    counts = {one.reason: one.count for one in link.left_behind()}
+    assert sum(counts.values()) == len(ALL_TYPES) + 4
+    assert counts[Loss.PROPERTY_TYPES] == 4
     link.close()
     for _ in range(LEFT_BEHIND_ROUNDS):
-        again = inherited("e2e", harness, 1)
+        again = inherited("e2e", harness, 3)
         again.attach([harness.intake()], 5)
         again.wait(0.05)
-        assert again.receive(5) == []
+        again.receive(5)
         harness.drop(again)
-    await_depth(harness, harness.dead_letter_queue, len(sent) + 1)
+    got = {one.test_id: one for one in core.consume(name, 3)}
+    for one in sent:
+        assert not one.differences(
+            got[one.test_id],
+            without_headers={"JMSMessageID", "JMSTimestamp", "JMSDestination"},
+            without_properties=[key for key in got[one.test_id].properties if key not in STRINGS],
+        )
+        assert got[one.test_id].value("amqsidecarOriginalMessageId") == one.message_id
+    await_depth(harness, harness.dead_letter_queue, len(ALL_TYPES) + 4)
+
+
+def test_what_the_management_does_not_list_is_reported(
+    artemis: Broker, harness: StompArtemisHarness, link: TakeSession
+) -> None:
+    """Behind a page of what is left behind it lists nothing, unless its page is made larger."""
+    name = f"{harness.prefix}.orders"
     core = JmsPeer.of(artemis, "core")
-    [back] = core.consume(name, 1)
-    assert back.test_id == "stomp"
-    lying = {one.test_id: one for one in core.browse(harness.dead_letter_queue)}
-    for one in sent[: len(ALL_TYPES)]:
-        assert (one.type, one.body) == (lying[one.test_id].type, lying[one.test_id].body)
+    produce = partial(core.produce, sample_properties=False, group=None)
+    produce(name, "Map", count=205)
+    produce(name, "Text", text="behind")
+    harness.kill(name)
+    link.attach([harness.intake()], 10)
+    eventually(lambda: left(link) == {Loss.BODY_TYPE: 200, "unseen": 6}, what="it is reported")
+    harness.set_address(harness.dead_letter_queue, managementBrowsePageSize=1000)
+    receive(link, 1)
 
 
 class Died(Exception):
@@ -247,6 +267,29 @@ def test_a_death_between_commit_and_acknowledgement(
     harness.close()
 
 
+def test_one_group_may_be_of_stomp_and_of_jms(
+    artemis: Broker, harness: StompArtemisHarness, link: TakeSession
+) -> None:
+    """The broker gives a group to one subscription, whatever that one wants of it."""
+    name = f"{harness.prefix}.orders"
+    core = JmsPeer.of(artemis, "core")
+    # Why not `group`: the peer numbers such messages, and a number is a loss.
+    properties = {**STRINGS, "JMSXGroupID": "g"}
+    produce = partial(core.produce, sample_properties=False, properties=properties, group=None)
+    sent = []
+    for number in range(5):
+        harness.put(name, b"of STOMP", testId=f"stomp-{number}", _AMQ_GROUP_ID="g")
+        produce(name, "Map")
+        sent += produce(name, ("Text", "Bytes"), text="t")
+    harness.kill(name)
+    link.attach([harness.intake()], 10)
+    take_all(link, 15)
+    assert nothing_comes(link, harness)
+    assert {one.reason: one.count for one in link.left_behind()} == {Loss.BODY_TYPE: 5}
+    wanted = {f"stomp-{number}" for number in range(5)} | {one.test_id for one in sent}
+    assert {one.id for one in harness.drain(name)} == wanted
+
+
 def put_large_by_stomp(harness: StompArtemisHarness, name: str) -> None:
     # Why a third: a text counts twice, and a frame may have three bytes where it counts two.
     harness.put(name, b"x" * (MESSAGE_BYTES_MAX // 3), testId="large")
@@ -299,9 +342,16 @@ def left(link: TakeSession) -> dict[str, int]:
     return {one.reason: one.count for one in link.left_behind() if one.reason != STUCK}
 
 
-def test_what_only_looks_like_stomps_stays_and_is_counted(
+def consumers(harness: StompArtemisHarness) -> list[int]:
+    """Return the broker's ids of consumers of the dead-letter queue."""
+    answer = harness.ask(f"queue.{harness.dead_letter_queue}", "listConsumersAsJSON")
+    return [one["consumerID"] for one in json.loads(answer.value)]
+
+
+def test_what_only_looks_like_stomps_is_given_back_and_counted(
     artemis: Broker, harness: StompArtemisHarness, link: TakeSession
 ) -> None:
+    """The next subscription leaves it out; then there is no need of another one."""
     name = f"{harness.prefix}.orders"
     for number in range(3):
         harness.put(name, b"forged", NATIVE_MESSAGE_ID=f"ID:{number}")
@@ -309,8 +359,16 @@ def test_what_only_looks_like_stomps_stays_and_is_counted(
     harness.kill(name)
     link.attach([harness.intake()], 10)
     take_all(link, 1)
-    eventually(lambda: left(link) == {NOT_STOMP_MADE: 3}, what="it is reported")
+    eventually(lambda: left(link) == {Loss.BODY_TYPE: 3}, what="it is reported")
     await_depth(harness, harness.dead_letter_queue, 3)
+    eventually(lambda: len(consumers(harness)) == 1, what="the exchanged subscription has ended")
+    reading = consumers(harness)
+    JmsPeer.of(artemis, "core").produce(f"{name}.new", "Map", group=None)
+    harness.put(f"{name}.new", b"of STOMP")
+    harness.kill(f"{name}.new")
+    take_all(link, 1, token=1)
+    eventually(lambda: left(link) == {Loss.BODY_TYPE: 4}, what="a later look has reported more")
+    assert consumers(harness) == reading
 
 
 def test_what_another_consumer_keeps_from_us_is_reported_until_it_comes(
@@ -318,14 +376,17 @@ def test_what_another_consumer_keeps_from_us_is_reported_until_it_comes(
 ) -> None:
     """The broker gives a group to one consumer, and messages behind it seldom to another."""
     name = f"{harness.prefix}.orders"
-    harness.put(name, b"of STOMP", _AMQ_GROUP_ID="g", first="yes")
+    core = JmsPeer.of(artemis, "core")
+    produce = partial(core.produce, sample_properties=False, group=None, text="t")
+    harness.put(name, b"of STOMP", _AMQ_GROUP_ID="g")
     harness.kill(name)
     other = StompPeer(artemis.ports["PORT"], artemis.user, artemis.password)
     of_stomp = {"subscription-type": "ANYCAST"}
-    other.subscribe(harness.dead_letter_queue, "first IS NOT NULL", headers=of_stomp)
+    other.subscribe(harness.dead_letter_queue, "receipt IS NOT NULL", headers=of_stomp)
     other.ack(other.receive())
-    for group in ({}, {"_AMQ_GROUP_ID": "g"}, {}):
-        harness.put(name, b"of STOMP", **group)
+    produce(name, "Text")
+    produce(name, "Text", properties={"JMSXGroupID": "g"})
+    produce(name, "Text")
     assert harness.kill(name) == 3
     link.attach([harness.intake()], 10)
     taken: list[Delivery] = []
@@ -340,10 +401,75 @@ def test_what_another_consumer_keeps_from_us_is_reported_until_it_comes(
         what="it is reported",
         last=lambda _: f"{len(taken)} taken, {link.left_behind()}",
     )
+    reading = consumers(harness)
     other.unsubscribe()
     other.close()
     take_all(link, 3 - len(taken), token=len(taken))
+    # Why not once: the management may still list a consumer that has ended.
+    eventually(
+        lambda: set(consumers(harness)) < set(reading), what="the link reads as it did, alone"
+    )
     eventually(lambda: left(link) == {}, what="nothing is reported any more")
+
+
+def test_what_openwire_made_comes_back_as_it_was(
+    artemis: Broker, harness: StompArtemisHarness, link: TakeSession
+) -> None:
+    """Artemis writes a group sequence of 0 on each message, which is no number of theirs."""
+    name = f"{harness.prefix}.orders"
+    clients = [JmsPeer.of(artemis, one) for one in ("openwire", "core")]
+    produce = partial(clients[0].produce, sample_properties=False, properties=STRINGS, group=None)
+    produce(name, ("Text", "Bytes"), text="t")
+    produce(name, "Text", text="t", properties={**STRINGS, "JMSXGroupID": "g"})
+    before = [one for client in clients for one in client.browse(name)]
+    harness.kill(name)
+    link.attach([harness.intake()], 10)
+    take_all(link, 3)
+    after = [one for client in clients for one in client.browse(name)]
+    for first, second in zip(before, after, strict=True):
+        assert not first.differences(
+            second,
+            without_headers={"JMSMessageID", "JMSTimestamp"},
+            without_properties=(first.properties.keys() | second.properties.keys())
+            - STRINGS.keys(),
+        )
+        assert second.value("_AMQ_GROUP_SEQUENCE") is None
+
+
+def test_what_others_made_and_a_token_names_is_not_handed_over(
+    artemis: Broker, harness: StompArtemisHarness
+) -> None:
+    """It is fetched by number, and no look takes it for gone before it has come."""
+
+    def die(name: str) -> None:
+        if name == crash_points.ACCEPTING:
+            raise Died
+
+    name = f"{harness.prefix}.orders"
+    core = JmsPeer.of(artemis, "core")
+    produce = partial(core.produce, sample_properties=False, properties=STRINGS, group=None)
+    produce(name, "Map")
+    produce(name, "Text", text="t", count=3)
+    harness.kill(name)
+    dying = opened(harness.make_link("dying", crash_point=die), harness)
+    dying.attach([harness.intake()], 100)
+    deliveries = receive(dying, 3)
+    with pytest.raises(Died):
+        dying.commit_cycle(deliveries, [resend(one) for one in deliveries], 1)
+    harness.drop(dying)
+    dying.close()
+    heir = inherited("heir", harness, 1)
+    heir.attach([harness.intake()], 100)
+
+    def is_acknowledged() -> bool:
+        heir.wait(0.1)
+        assert heir.receive(100) == []
+        return harness.depth(harness.dead_letter_queue) == 1
+
+    eventually(is_acknowledged, what="what the token names is acknowledged")
+    assert nothing_comes(heir, harness)
+    await_depth(harness, name, 3)
+    heir.close()
 
 
 def test_one_subscription_gets_it_alone(

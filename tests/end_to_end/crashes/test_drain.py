@@ -32,7 +32,7 @@ def test_a_draining_sidecar_is_alive_and_ends_in_time(tmp_path: Path) -> None:
     with (
         ArtemisBroker(address_settings=SETTINGS) as broker,
         SidecarProcess(
-            tmp_path, broker.pair_url, policy=POLICY, sets=sets, environ=crash
+            tmp_path, broker.amqp_url, policy=POLICY, sets=sets, environ=crash
         ) as sidecar,
     ):
         peer = JmsPeer.of(broker, "core")

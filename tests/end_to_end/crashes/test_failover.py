@@ -43,11 +43,14 @@ NO_RECONNECT: dict[str, dict[str, Any]] = {
     "qpid": {"failover.maxReconnectAttempts": 0},
     "core": {"reconnectAttempts": 0},
 }
+# Why: over AMQP the broker converts what Core clients have made, and the others stay in the queue.
+CONVERTED_TYPES = ("Text", "Bytes", "Map", "NullText", "EmptyText")
+CONVERTED_FOR_CORE = re.compile("property (JMS_AMQP_|NATIVE_MESSAGE_ID)")
 # The applications by the sidecar's wire; over Core it takes what Core clients have made.
 PROVIDERS = {
     "pair": ("qpid", "core"),
     "core": ("core",),
-    "amqp": ("qpid",),
+    "amqp": ("qpid", "core"),
     "openwire": ("openwire",),
 }
 POLICY = """\
@@ -159,7 +162,10 @@ class ClassicOfPair(Standby, ClassicBroker):
 class Application:
     """A JMS application with failover URLs: it sends all the time, and fails each message once."""
 
-    def __init__(self, provider: str, brokers: Sequence[Standby], queue: str) -> None:
+    def __init__(
+        self, provider: str, brokers: Sequence[Standby], queue: str, *, is_converted: bool
+    ) -> None:
+        self.is_converted = is_converted
         urls = ",".join(broker.jms_url(provider) for broker in brokers)
         url = f"({urls})" if provider == "core" else f"failover:({urls})"
         self.peer = JmsPeer(provider, url, url_options=CLIENT_OPTIONS[provider])
@@ -174,7 +180,7 @@ class Application:
 
     def produce(self) -> SteadyProducer:
         """Start the producer."""
-        types = ALL_TYPES
+        types = CONVERTED_TYPES if self.is_converted else ALL_TYPES
         self.producer = self.peer.start_producer(self.queue, types, pause_ms=PAUSE_MS)
         return self.producer
 
@@ -222,6 +228,8 @@ class Application:
         assert (result.lost, result.doubled) == ([], copied)
         assert len(copied) <= KILLS
         differences = altered(sent, events, [])
+        if self.is_converted:
+            differences = [one for one in differences if not CONVERTED_FOR_CORE.search(one)]
         assert differences == []
         assert self.peer.browse(self.queue) == []
 
@@ -244,7 +252,12 @@ class Pair:
     ) -> None:
         self.brokers = brokers
         is_artemis = kind.startswith("artemis")
-        self.applications = [Application(one, brokers, f"{one}.{queue}") for one in PROVIDERS[wire]]
+        self.applications = [
+            Application(
+                one, brokers, f"{one}.{queue}", is_converted=wire == "amqp" and one == "core"
+            )
+            for one in PROVIDERS[wire]
+        ]
         self.dead_letter_queue = "DLQ" if is_artemis else "ActiveMQ.DLQ"
         policy = write_policy(folder, ARTEMIS_POLICY if is_artemis else POLICY)
         ours = [getattr(broker, f"{wire}_url") for broker in brokers]

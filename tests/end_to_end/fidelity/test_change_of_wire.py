@@ -76,7 +76,7 @@ def test_both_wires_of_artemis_find_the_token_of_the_other(artemis: Broker, uniq
     amqp = AmqpArtemisHarness(artemis, unique)
     with closing(stomp), closing(amqp):
         for number, harness in enumerate((amqp, stomp, amqp, stomp, stomp, amqp), start=1):
-            harness.put_dead_letters(f"{unique}.orders", 2)
+            stomp.put_dead_letters(f"{unique}.orders", 2)
             made = harness.make_link(unique)
             with closing(made.take(f"{unique}.token")) as link:
                 if number == 1:
@@ -142,14 +142,19 @@ def redelivered_lives(harnesses: list[LinkHarness], orders: str) -> list[tuple[s
         (OpenWireHarness, AmqpClassicHarness),
         (AmqpClassicHarness, OpenWireHarness),
         (StompClassicHarness, AmqpClassicHarness),
+        (StompArtemisHarness, AmqpArtemisHarness),
     ],
     ids=lambda one: one.name,
 )
 def test_what_was_sent_over_the_other_wire_begins_a_new_life(
-    classic_6: Broker, unique: str, before: type[LinkHarness], after: type[LinkHarness]
+    request: pytest.FixtureRequest,
+    unique: str,
+    before: type[LinkHarness],
+    after: type[LinkHarness],
 ) -> None:
     """Each wire calls a message by another name, so that the check of the other does not fit."""
-    first, second = before(classic_6, unique), after(classic_6, unique)
+    broker = request.getfixturevalue("artemis" if after is AmqpArtemisHarness else "classic_6")
+    first, second = before(broker, unique), after(broker, unique)
     with closing(first), closing(second):
         lives = redelivered_lives([first, first, second, second], f"{unique}.orders")
     assert lives == [(None, 0), ("first", 1), (None, 0), ("second", 1)]
@@ -171,20 +176,22 @@ def own_artemis() -> Iterator[ArtemisBroker]:
 def test_what_waits_from_amqp_is_sent_over_both_wires_and_not_over_core(
     own_artemis: ArtemisBroker, unique: str, tmp_path: Path
 ) -> None:
-    """Over Core they wait, and the reason and its mend are reported."""
+    """Of Core and AMQP producers; over Core they wait, and the reason and its mend are reported."""
     artemis, policy = own_artemis, write_policy(tmp_path, POLICY)
-    peer = JmsPeer.of(artemis, "qpid")
+    sent = {}
+    peers = {kind: JmsPeer.of(artemis, kind) for kind in ("core", "qpid")}
     with SidecarProcess(tmp_path, artemis.amqp_url, policy=policy).running() as before:
-        sent = peer.produce(unique, ("Text", "Bytes", "Map"), group=None)
-        peer.fail(unique, "reject", messages=3)
-        eventually(lambda: before.metric("amqsidecar_scheduled_total") == 3, what="all wait")
+        for kind, peer in peers.items():
+            sent[kind] = peer.produce(f"{kind}.{unique}", ("Text", "Bytes", "Map"), group=None)
+            JmsPeer.of(artemis, "qpid").fail(f"{kind}.{unique}", "reject", messages=3)
+        eventually(lambda: before.metric("amqsidecar_scheduled_total") == 6, what="all wait")
     ids = [row["redelivery_id"] for row in before.rows()]
-    assert len(ids) == 3
+    assert len(ids) == 6
 
     with SidecarProcess(tmp_path, artemis.core_url, policy=policy) as alone:
         doctor = run_doctor(artemis.core_url, tmp_path, policy=policy)
         assert any(
-            "3 waiting messages were taken over amqp://" in one["what"] for one in doctor.problems
+            "6 waiting messages were taken over amqp://" in one["what"] for one in doctor.problems
         )
         alone.start()
         alone.run_command("retry", ids[0])
@@ -192,7 +199,7 @@ def test_what_waits_from_amqp_is_sent_over_both_wires_and_not_over_core(
             lambda: "with a broker.url of amqp://" in alone.run_command("show", ids[0]),
             what="the reason is reported",
         )
-        assert alone.unsent() == 3
+        assert alone.unsent() == 6
         assert alone.stop() == 0
 
     with SidecarProcess(tmp_path, artemis.pair_url, policy=policy) as after:
@@ -201,7 +208,9 @@ def test_what_waits_from_amqp_is_sent_over_both_wires_and_not_over_core(
         after.start()
         for one in ids:
             after.run_command("retry", one)
-        found = peer.consume(unique, 3, wait_ms=20_000)
-        assert {str(one.body) for one in found} == {str(one.body) for one in sent}
+        for kind, peer in peers.items():
+            found = peer.consume(f"{kind}.{unique}", 3, wait_ms=20_000)
+            bodies = [{str(one.body) for one in messages} for messages in (found, sent[kind])]
+            assert bodies[0] == bodies[1]
         eventually(lambda: after.unsent() == 0, what="none waits")
         assert after.stop() == 0

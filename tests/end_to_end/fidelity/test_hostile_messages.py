@@ -150,8 +150,8 @@ def test_artemis(artemis: ArtemisBroker, unique: str, tmp_path: Path, wire_of_si
         assert harness.kill(orders) == len(of_amqp | of_stomp)
         harness.put_dead_letters(orders, GOOD)
 
-        left = of_amqp | {"stomp origin in annotations"} if is_stomp else of_stomp
-        parked = set() if is_stomp else {"origin in properties"}
+        left = {*of_amqp, "stomp origin in annotations"} if is_stomp else set()
+        parked = set() if is_stomp else {"origin in properties", "stomp origin in annotations"}
         back = (of_amqp | of_stomp) - left - parked
         kept = let_work(
             tmp_path,

@@ -60,6 +60,7 @@ PROVED = [
     ("classic_6", "stomp", "openwire"),
     ("artemis", "pair", "core"),
     ("artemis", "amqp", "qpid"),
+    ("artemis", "stomp", "core"),
 ]
 
 

@@ -145,16 +145,15 @@ def test_stomp_clients_report_events_to_a_sidecar_on_stomp(
     noted = Noted(request, tmp_path, unique, "stomp", ("artemis", "core", "rollback"))
     events = f"amqsidecar.events.{unique}"
     noted.sidecar.options.append(f"intake.events={events}")
+    [message] = noted.produce(1)
     with noted.sidecar.start() as sidecar, StompPeer(artemis.ports["PORT"]) as stomp:
-        stomp.send(noted.queue, {"destination-type": "ANYCAST", "testId": "invoice"}, b"text")
         noted.fail(1)
         noted.wait_for_rows(1)
-        [found] = noted.rows().values()
-        row = str(found["id"])
+        row = str(noted.row(message)["id"])
         sidecar.run_command("hold", row, "--yes", "--until", "invoice-1")
         stomp.send(events, {}, b"invoice-1")
         [back] = noted.consume(noted.queue)
-        assert back.test_id == "invoice"
+        assert back.test_id == message.test_id
         eventually(lambda: noted.rows() == {}, what="it has left")
         assert sidecar.stop() == 0
 

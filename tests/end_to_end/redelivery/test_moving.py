@@ -154,7 +154,7 @@ def test_artemis_with_redeliveries_of_its_own(tmp_path: Path) -> None:
     """The broker's attempts and the sidecar's multiply, where the sidecar goes by its settings."""
     with (
         ArtemisBroker(address_settings=ARTEMIS_SETTINGS) as broker,
-        SidecarProcess(tmp_path, broker.pair_url).running(),
+        SidecarProcess(tmp_path, broker.amqp_url).running(),
     ):
         peer = JmsPeer.of(broker, "core")
         with peer.start_flaky_consumer(ORDERS, failures_property="failures", full=True) as consumer:

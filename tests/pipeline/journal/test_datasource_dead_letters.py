@@ -13,7 +13,7 @@ from amqsidecar.pipeline.sources import dead_letters as datasource_dead_letters
 from amqsidecar.pipeline.sources.datasource import register
 from amqsidecar.pipeline.sources.dead_letters import DeadLetterOptions, DeadLetterReader
 from amqsidecar.pipeline.tables import DEAD_LETTERS
-from support.brokers.real import ArtemisBroker, Broker
+from support.brokers.real import Broker
 from support.jms.peer import JmsPeer
 from support.links.amqp_artemis import AmqpArtemisHarness
 from support.links.openwire import OpenWireHarness
@@ -41,7 +41,7 @@ def directly(url: str, queue: str, max_messages: int | None = None) -> list[tupl
 
 @pytest.mark.broker
 def test_on_artemis_it_shows_all_and_takes_nothing(
-    spark: SparkSession, artemis: ArtemisBroker, unique: str
+    spark: SparkSession, artemis: Broker, unique: str
 ) -> None:
     harness = AmqpArtemisHarness(artemis, unique)
     origin = f"{unique}.orders"
@@ -49,7 +49,7 @@ def test_on_artemis_it_shows_all_and_takes_nothing(
     for provider in ("core", "qpid"):
         JmsPeer.of(artemis, provider).produce(origin, "Text", persistent=provider == "core")
     harness.kill(origin)
-    found = look(spark, url=artemis.pair_url, queue=harness.dead_letter_queue)
+    found = look(spark, url=artemis.amqp_url, queue=harness.dead_letter_queue)
     assert found.schema.simpleString() == DEAD_LETTERS.simpleString()
     rows = found.orderBy("position").collect()
     assert [row.position for row in rows] == [0, 1]

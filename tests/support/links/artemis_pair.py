@@ -49,7 +49,7 @@ def pair_link(
     }
     return ArtemisPairLink(
         CoreArtemisLink(ArtemisLinkSettings(endpoint, why_amqp_left=wire.why_left, **both)),
-        AmqpArtemisLink(ArtemisLinkSettings(endpoint, is_alone=False, **both)),
+        AmqpArtemisLink(ArtemisLinkSettings(endpoint, is_own_only=True, **both)),
         second_wire=wire,
         clock=clock,
     )

@@ -2,7 +2,7 @@
 
 import json
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
 from amqsidecar.broker import LookSession
@@ -12,6 +12,7 @@ from amqsidecar.brokers.stomp_artemis.link import StompArtemisLink
 from amqsidecar.brokers.stomp_artemis.take import StompArtemisTake
 from amqsidecar.clock import SystemClock
 from amqsidecar.engine.crash_points import CrashPoint, no_crash
+from amqsidecar.model.left_behind import Loss
 from support.jms.peer import JmsPeer
 from support.links.artemis import ArtemisHarness
 from support.links.harness import Drained, LinkHarness
@@ -38,6 +39,7 @@ class StompArtemisHarness(ArtemisHarness):
         instance: str,
         *,
         crash_point: CrashPoint = no_crash,
+        allowed_losses: Collection[Loss] = (),
     ) -> StompArtemisLink:
         return StompArtemisLink(
             ArtemisLinkSettings(
@@ -45,6 +47,7 @@ class StompArtemisHarness(ArtemisHarness):
                 clock=SystemClock(),
                 instance=instance,
                 crash_point=crash_point,
+                allowed_losses=frozenset(allowed_losses),
             )
         )
 

@@ -31,9 +31,9 @@ def test_it_is_not_taken_for_another_message_that_has_left() -> None:
     suspects = Suspects(Mock(), broker)
     suspects.replace({DLQ: frozenset({7})})
 
-    suspects.clear(DLQ, held=0, made_by_others=5)
+    suspects.clear(DLQ, [], made_by_others=5, listed=())
     assert not suspects.are_settled
 
     broker.total = 4
-    suspects.clear(DLQ, held=0, made_by_others=4)
+    suspects.clear(DLQ, [], made_by_others=4, listed=())
     assert suspects.are_settled

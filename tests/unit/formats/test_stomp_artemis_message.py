@@ -1,22 +1,33 @@
 """Dead letters of Artemis over STOMP: what frames show, what tokens name, what is selected."""
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from amqsidecar.broker import Resend
+from amqsidecar.brokers.stomp_artemis.selection import (
+    MADE_BY_OTHERS,
+    MADE_BY_STOMP,
+    NO_ORIGIN,
+    read_list,
+    readable,
+    without,
+)
 from amqsidecar.brokers.token import Token, decode, encode
 from amqsidecar.errors import UndecodableMessage
 from amqsidecar.formats.artemis_properties import Origin
 from amqsidecar.formats.redelivery_mark import check_of
 from amqsidecar.formats.stomp_artemis_message import (
-    Arrived,
+    has_odd_names,
     read_frame,
     read_provenance,
     resend_frame,
 )
 from amqsidecar.formats.stomp_frame import Frame, Header, write_head
 from amqsidecar.model.destination import Destination, queue, topic
+from amqsidecar.model.left_behind import Loss
 
 # As 2.44 writes it, with the properties of a producer that forges what it can.
 HEADERS: list[Header] = [
@@ -47,10 +58,6 @@ HEADERS: list[Header] = [
 ]
 
 
-def is_bytes(arrived: Arrived) -> bool:
-    return arrived.headers[0][0] == b"content-length"
-
-
 def frame(headers: list[Header], body: bytes = b"hello") -> Frame:
     return Frame("MESSAGE", write_head(headers), body)
 
@@ -77,7 +84,7 @@ def test_the_real_headers_count_and_not_those_of_the_producer() -> None:
     arrived = read_frame(frame(HEADERS))
     assert (arrived.ack, arrived.number, arrived.subscription) == (b"160,65", 65, "in-1")
     assert arrived.redelivered
-    assert not is_bytes(arrived)
+    assert not arrived.is_bytes
     assert (b"ack", b"9,9") in arrived.headers
     assert (b"message-id", b"9,9") in arrived.headers
     provenance = read_provenance(
@@ -92,7 +99,7 @@ def test_the_real_headers_count_and_not_those_of_the_producer() -> None:
 def test_the_place_of_the_length_distinguishes_bytes_from_text() -> None:
     """Before the message's number it is bytes, after it text."""
     first = [HEADERS[0], (b"content-length", b"5"), *HEADERS[1:-1]]
-    assert is_bytes(read_frame(frame(first)))
+    assert read_frame(frame(first)).is_bytes
     headers, body = resend_frame(resend(read_frame(frame(first)).message), 0)
     assert (b"content-length", b"5") in headers
     assert bytes(body) == b"hello"
@@ -103,12 +110,12 @@ def test_the_place_of_the_length_distinguishes_bytes_from_text() -> None:
 def test_empty_bytes_stay_bytes() -> None:
     """Their length comes as a property, behind the message's number; an empty text has none."""
     behind = [*HEADERS[:-1], (b"content-length", b"0"), HEADERS[-1]]
-    for headers, has_length in ((behind, True), (HEADERS, False)):
-        plain = [one for one in headers if has_length or one[0] != b"content-length"]
+    for headers, is_bytes in ((behind, True), (HEADERS, False)):
+        plain = [one for one in headers if is_bytes or one[0] != b"content-length"]
         arrived = read_frame(frame(plain, b""))
-        assert is_bytes(arrived) == has_length
+        assert arrived.is_bytes == is_bytes
         sent, body = resend_frame(resend(arrived.message), 0)
-        assert ((b"content-length", b"0") in sent, bytes(body)) == (has_length, b"")
+        assert ((b"content-length", b"0") in sent, bytes(body)) == (is_bytes, b"")
 
 
 def test_a_redelivery_is_the_message_without_its_death() -> None:
@@ -176,6 +183,12 @@ def test_a_producers_duplicate_id_is_kept_under_a_name_that_swallows_nothing() -
     assert kept == {b"amqsidecarOriginalDuplicateId": b"q"}
 
 
+def test_names_that_a_send_takes_for_its_own_are_odd() -> None:
+    """A second `type` is a property that can't be sent back."""
+    assert has_odd_names([(b"type", b"a"), (b"x", b""), (b"type", b"b")])
+    assert not has_odd_names([(b"type", b"a"), (b"ack", b"1"), (b"ack", b"2")])
+
+
 @given(
     st.builds(
         Token,
@@ -203,3 +216,49 @@ def test_a_token_of_amqp_is_a_number() -> None:
 def test_anything_else_is_no_token(body: bytes) -> None:
     """Strangers may send there."""
     assert decode(body) is None
+
+
+def entry(**fields: object) -> dict[str, object]:
+    return {"messageID": 9, "type": 3, "_AMQ_ORIG_MESSAGE_ID": 4, "__AMQ_CID": "c", **fields}
+
+
+@pytest.mark.parametrize(
+    ("fields", "allowed", "loss"),
+    [
+        ({"text": "x", "_AMQ_ORIG_QUEUE": ""}, (), ""),
+        ({"type": 4}, (), ""),
+        ({"type": 4, "__HDR_COMMAND_ID": 5}, (), ""),
+        ({"number": 1}, (), "property_types"),
+        ({"flag": True}, (), "property_types"),
+        ({"perhaps_null": ""}, (), "property_types"),
+        ({"_AMQ_GROUP_SEQUENCE": 1}, (), "property_types"),
+        ({"_AMQ_GROUP_SEQUENCE": 0}, (), ""),
+        ({"number": 1}, (Loss.PROPERTY_TYPES,), ""),
+        ({"type": 5}, (Loss.BODY_TYPE,), "body_type"),
+        ({"type": 0}, (), "body_type"),
+        ({"type": 0}, (Loss.BODY_TYPE,), ""),
+        ({"content-length": "5"}, (), "body_type"),
+        ({"_AMQ_LARGE_COMPRESSED": True}, (), "body_type"),
+        ({"type": None, "x-opt-jms-msg-type": 5}, (Loss.PROPERTY_TYPES,), "body_type"),
+        ({"type": None, "x-opt-jms-msg-type": 5}, (Loss.PROPERTY_TYPES, Loss.BODY_TYPE), ""),
+        ({"_AMQ_ORIG_MESSAGE_ID": "forged"}, (), NO_ORIGIN),
+    ],
+)
+def test_only_what_is_known_to_be_whole_is_fetched(
+    fields: dict[str, object], allowed: tuple[Loss, ...], loss: str
+) -> None:
+    """As the management lists it; doubt counts as loss."""
+    [listed] = read_list(json.dumps([entry(**fields)]), allowed)
+    assert (listed.number, listed.loss) == (9, loss)
+
+
+def test_selectors_name_messages_and_stay_short() -> None:
+    """What STOMP made is always wanted; Artemis takes a header of some KB only."""
+    listed = read_list(json.dumps([entry(), entry(messageID=8)]), ())
+    assert readable([7], listed) == (
+        f"({MADE_BY_STOMP} AND _AMQ_ORIG_MESSAGE_ID <> 7)"
+        f" OR ({MADE_BY_OTHERS} AND (_AMQ_ORIG_MESSAGE_ID = 4))"
+    )
+    assert readable([], []) == MADE_BY_STOMP
+    assert without("x", [4]) == "x AND _AMQ_ORIG_MESSAGE_ID <> 4"
+    assert len(without("x", range(100_000, 200_000))) < 10_000

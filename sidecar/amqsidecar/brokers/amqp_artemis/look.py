@@ -9,8 +9,14 @@ from amqsidecar.broker import BrokerDescription, BrokerKind, Delivery, IntakeQue
 from amqsidecar.brokers.amqp.browser import Browser
 from amqsidecar.brokers.amqp.connection import AmqpConnection
 from amqsidecar.brokers.amqp.trials import AmqpTrials
+from amqsidecar.brokers.amqp_artemis.core_messages import (
+    BROWSABLE,
+    LISTED_MAX,
+    Listed,
+    list_of_others,
+)
 from amqsidecar.brokers.amqp_artemis.management import ArtemisManagement
-from amqsidecar.brokers.artemis.left_behind import MADE_BY_AMQP, NOT_AMQP_MADE, left_not_amqp_made
+from amqsidecar.brokers.artemis.left_behind import MADE_BY_AMQP
 from amqsidecar.brokers.artemis.link_settings import ArtemisLinkSettings
 from amqsidecar.brokers.artemis.session import ArtemisSession
 from amqsidecar.brokers.artemis.trials import EMPTIED, ArtemisTrials
@@ -48,11 +54,24 @@ class AmqpArtemisTrials(ArtemisTrials):
         return self._tried.empty(destination.name, "queue") or EMPTIED
 
     def would_leave(self, queue: IntakeQueue) -> tuple[LeftBehind, ...]:
-        """Return the messages of other clients."""
-        self._management.demand(
-            f"{NOT_AMQP_MADE}; only users with the manage permission can count them"
+        """Return messages that the broker may be unable to convert; see `core_messages.py`."""
+        management, name = self._management, queue.destination.name.rpartition("::")[2]
+        management.demand(
+            "only users with the manage permission can see which messages the broker may be "
+            "unable to convert to AMQP"
         )
-        return left_not_amqp_made(self._management, [queue.destination])
+        count = management.message_count(name)
+        if count is None:
+            return ()
+        listed = Listed()
+        listed.read(management.ask(list_of_others(queue)), 0)
+        if listed.refusal:
+            raise BrokerRefused(f"the broker does not list it: {listed.refusal}")
+        has_more = count > LISTED_MAX
+        left = tuple(listed.left_behind(queue.destination, at_least=has_more))
+        if has_more and not left:
+            raise BrokerRefused(f"the broker lists the first {LISTED_MAX} of its {count} messages")
+        return left
 
 
 class AmqpArtemisOpened(NamedTuple):
@@ -85,13 +104,17 @@ class AmqpArtemisLook(ArtemisSession):
         self._connection.close()
 
     def left_behind(self) -> tuple[LeftBehind, ...]:
-        """Return messages that are stuck, or of other clients unless another wire reads them."""
-        found = super().left_behind()
-        if not self._settings.is_alone:
-            return found
-        browsed = (one.destination for one in self._seen_in_part)
-        queues = dict.fromkeys((*self.queues_read(), *browsed))
-        return found + left_not_amqp_made(self._management, list(queues))
+        """Return the messages that browses did not show, or that are stuck."""
+        return super().left_behind() + tuple(
+            LeftBehind(
+                queue.destination,
+                "not_listed",
+                0,
+                f"messages of Core and OpenWire clients are not browsed: {reason}",
+                at_least=True,
+            )
+            for queue, reason in self._seen_in_part.items()
+        )
 
     def wait(self, timeout_s: float) -> None:
         self._connection.rest_until(lambda: False, timeout_s)
@@ -113,14 +136,15 @@ class AmqpArtemisLook(ArtemisSession):
 
     def _browse_count(self, queue: IntakeQueue, at_most: int) -> int:
         # Why: a link that only looks must not make copies (see `_browse_in_part`).
-        return sum(1 for _ in self._browse_in_part(queue, at_most))
+        return sum(1 for _ in self.browse(queue, at_most))
 
     @override
     def _browse_in_part(self, queue: IntakeQueue, at_most: int) -> Iterator[Delivery]:
         # Quirk (Artemis 2.44): a browse over AMQP is not harmless. A message that the broker can't
         # convert to AMQP (a StreamMessage with bytes, made by a Core or OpenWire client) stays in
         # its queue, and a copy of it goes to the dead-letter address: one more at each look. So
-        # only messages that need no conversion are browsed.
+        # the management is asked to list what is there; where that is not possible, only what
+        # needs no conversion is browsed.
         name = queue.destination.name
         if "::" in name:
             # Quirk (Artemis): without the capability `queue`, a selector on a multicast queue by
@@ -129,7 +153,8 @@ class AmqpArtemisLook(ArtemisSession):
                 f"can't look into {name} without the right to manage the broker: allow the user to "
                 "send and manage on activemq.management"
             )
-        selector = both(of_redelivery_ids(queue.redelivery_ids), MADE_BY_AMQP)
+        browsable = MADE_BY_AMQP if self._settings.is_own_only else BROWSABLE
+        selector = both(of_redelivery_ids(queue.redelivery_ids), browsable)
         read_origin = self._routes.read_origin
         for message in self._browser.look(name, at_most, selector, "queue"):
             provenance = read_provenance(message, queue, read_origin=read_origin)

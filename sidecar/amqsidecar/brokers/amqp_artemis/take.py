@@ -97,7 +97,7 @@ class _IntakeSession(AmqpArtemisLook):
         connection = opened.connection
         self._pool = SenderPool(connection, self._target_of)
         self._notifications = Notifications(connection)
-        self.intake = AmqpIntake(connection)
+        self.intake = AmqpIntake(connection, self._management, is_own_only=settings.is_own_only)
         self._chosen = ChosenMessages(self._management)
 
     def _tools(self, coordinator: Coordinator) -> AmqpTools:
@@ -112,7 +112,7 @@ class _IntakeSession(AmqpArtemisLook):
         self._connection.run_until(lambda: self.intake.is_closed)
 
     def left_behind(self) -> tuple[LeftBehind, ...]:
-        """Return messages that stay in the attached queues: of others, too large, or stuck."""
+        """Return messages that stay in the attached queues: not convertible to AMQP, or stuck."""
         return super().left_behind() + self.intake.left_behind()
 
     def receive(self, limit: int) -> list[Delivery]:
@@ -120,7 +120,14 @@ class _IntakeSession(AmqpArtemisLook):
         return self.intake.receive(limit, self._routes.read_origin)
 
     def wait(self, timeout_s: float) -> None:
-        self._connection.rest_until(lambda: self.has_arrived, timeout_s)
+        ends_s = self._clock.monotonic_s() + timeout_s
+        while not self._connection.rest_until(
+            lambda: self.has_arrived, min(timeout_s, self.intake.look_in_s())
+        ):
+            self.intake.look()
+            timeout_s = ends_s - self._clock.monotonic_s()
+            if timeout_s <= 0:
+                return
 
     @property
     def has_arrived(self) -> bool:
@@ -170,7 +177,7 @@ class AmqpArtemisTake(_IntakeSession):
     def _browse_count(self, queue: IntakeQueue, at_most: int) -> int:
         # Why suppressed: who may not browse counts nothing, and may still take.
         with suppress(BrokerRefused):
-            return super()._browse_count(queue, at_most)
+            return self._browser.count(queue.destination.name, at_most)
         return 0
 
     @property

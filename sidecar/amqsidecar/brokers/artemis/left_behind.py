@@ -135,6 +135,8 @@ def left_amqp_made(
 ) -> tuple[LeftBehind, ...]:
     """Return how many AMQP messages stay in each queue; () = none, or the broker can't be asked.
 
+    Quirk (Artemis 2.44): `countMessages` with a filter looks at the first 200 messages only.
+
     Args:
         management: asks the broker.
         queues: to count in.
@@ -142,41 +144,10 @@ def left_amqp_made(
     """
     if not why:
         return ()
+    answers = management.ask_all([of_queue(one, "countMessages", MADE_BY_AMQP) for one in queues])
     meaning = f"AMQP clients have made them, and the broker would convert them for Core: {why}"
-    return counted(management, queues, MADE_BY_AMQP, MADE_BY_AMQP_REASON, meaning)
-
-
-NOT_AMQP_MADE: Final = (
-    "made by clients that don't speak AMQP, and the broker can't convert each of them: use "
-    "artemis:// in broker.url, which takes them whole"
-)
-
-
-def left_not_amqp_made(
-    management: ArtemisQuestions, queues: Sequence[Destination]
-) -> tuple[LeftBehind, ...]:
-    """Return how many non-AMQP messages stay in each queue; if uncountable, that some may."""
-    reason = "not_amqp_made"
-    if management.is_usable:
-        return counted(management, queues, MADE_BY_OTHERS, reason, NOT_AMQP_MADE)
-    meaning = f"{NOT_AMQP_MADE}; the user may not count them ({management.why_unusable})"
-    return tuple(LeftBehind(one, reason, 0, meaning, at_least=True) for one in queues)
-
-
-def counted(
-    management: ArtemisQuestions,
-    queues: Sequence[Destination],
-    selector: str,
-    reason: str,
-    meaning: str,
-) -> tuple[LeftBehind, ...]:
-    """Return how many messages match the selector in each queue, without queues that have none.
-
-    Quirk (Artemis 2.44): `countMessages` with a filter looks at the first 200 messages only.
-    """
-    answers = management.ask_all([of_queue(one, "countMessages", selector) for one in queues])
     return tuple(
-        LeftBehind(one, reason, int(answer.value), meaning, at_least=True)
+        LeftBehind(one, MADE_BY_AMQP_REASON, int(answer.value), meaning, at_least=True)
         for one, answer in zip(queues, answers, strict=True)
         if answer.is_ok and answer.value
     )

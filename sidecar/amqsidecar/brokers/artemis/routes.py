@@ -421,7 +421,8 @@ class ArtemisRoutes:
             )
             is_ours = self._token_queue in (row.name, row.address)
             # Why: a message that died in its dead-letter queue has lost its origin and may be
-            # unreadable; the broker keeps it in this separate queue (see `AmqpIntake`).
+            # unreadable; the broker keeps it in this separate queue (see
+            # `amqp_artemis/core_messages.py`).
             is_dead_twice = _same_filter(row.filter, _catching_filter(row.address))
             if is_final or is_ours or is_dead_twice or not row.address:
                 continue

@@ -7,7 +7,7 @@ from typing import Any
 from amqsidecar.broker import BrokerDescription, Delivery, Features, IntakeQueue, Resend
 from amqsidecar.brokers.artemis.left_behind import StuckMessages
 from amqsidecar.brokers.artemis.link_settings import ArtemisLinkSettings
-from amqsidecar.brokers.artemis.listing import list_messages
+from amqsidecar.brokers.artemis.listing import LISTED_MAX, list_messages
 from amqsidecar.brokers.artemis.management import (
     ArtemisQuestions,
     AskedAhead,
@@ -168,7 +168,7 @@ class ArtemisSession:
         self._clock = clock
         self._settings = settings
         self._run = run
-        self._seen_in_part: set[IntakeQueue] = set()
+        self._seen_in_part: dict[IntakeQueue, str] = {}
         self._stuck = StuckMessages(management)
         self._waiting_places = WaitingPlaces(management, clock)
         self._routes = ArtemisRoutes(
@@ -209,10 +209,14 @@ class ArtemisSession:
             encoding = self.description.encodings[0]
             listed = list_messages(management, queue, at_most, routes.read_origin, encoding)
             if listed is not None:
-                self._seen_in_part.discard(queue)
+                self._seen_in_part.pop(queue, None)
                 yield from listed
                 return
-            self._seen_in_part.add(queue)
+            why = management.why_unusable or (
+                "the broker does not list them all: management-browse-page-size of the address is "
+                f"smaller, or they are more than {LISTED_MAX}"
+            )
+            self._seen_in_part[queue] = why
         yield from self._browse_in_part(queue, at_most)
 
     def _browse_in_part(self, queue: IntakeQueue, at_most: int) -> Iterator[Delivery]:

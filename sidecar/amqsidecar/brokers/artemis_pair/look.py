@@ -15,6 +15,7 @@ from amqsidecar.policy.selector import PropertyOf
 from amqsidecar.schedule import BrokerSchedule
 from amqsidecar.trials import Trials
 
+_NOT_SHOWN = "not_listed"
 _SERVED_EVERY_S = 0.5
 """How often a wire that waits beside the other is served at least, for its heartbeats."""
 
@@ -93,7 +94,7 @@ class PairLook:
     def left_behind(self) -> tuple[LeftBehind, ...]:
         """Return the messages that neither wire takes, and why."""
         return self._look_first.left_behind() + tuple(
-            one for one in self._look_second.left_behind() if one.reason != STUCK
+            one for one in self._look_second.left_behind() if one.reason not in (_NOT_SHOWN, STUCK)
         )
 
     def queue_counters(self, destinations: Sequence[Destination]) -> Mapping[Destination, Counters]:

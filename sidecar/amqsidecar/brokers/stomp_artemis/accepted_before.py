@@ -4,7 +4,7 @@ The token names it by the broker's numbers. It is acknowledged when it comes aga
 token goes on naming it until it came, or is known to lie in its queue no more.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from amqsidecar.brokers.artemis.management import ArtemisQuestions, attribute_of_queue, of_queue
 from amqsidecar.brokers.stomp.connection import StompConnection
@@ -61,16 +61,21 @@ class Suspects:
             accepted.setdefault(one.subscription.name, set()).add(one.arrived.number)
         return {name: frozenset(numbers) for name, numbers in accepted.items() if numbers}
 
-    def clear(self, name: str, held: int, made_by_others: int) -> None:
+    def clear(
+        self, name: str, held: Sequence[StompDelivery], made_by_others: int, listed: Collection[int]
+    ) -> None:
         """Forget a queue's messages once all others of it are in hand.
 
         Args:
             name: of the queue.
-            held: how many of its messages are here.
-            made_by_others: how many of its messages STOMP did not make.
+            held: what is here of it.
+            made_by_others: how many of its messages STOMP did not make when `listed` was asked.
+            listed: the numbers of these, but for what is left behind.
         """
-        if not self._numbers.get(name):
+        numbers = self._numbers.get(name)
+        if not numbers:
             return
+        known = sum(one.listed is None for one in held) + made_by_others
         place = queue(name)
         # Why both, and at once: if one of the others is gone meanwhile, a suspect fills its place.
         total, others = self._management.ask_all(
@@ -80,5 +85,5 @@ class Suspects:
             ]
         )
         is_told = total.is_ok and others.is_ok
-        if is_told and int(total.value) - held == int(others.value) == made_by_others:
-            del self._numbers[name]
+        if is_told and (int(total.value), int(others.value)) == (known, made_by_others):
+            numbers.intersection_update(listed)

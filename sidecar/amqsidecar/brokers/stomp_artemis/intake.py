@@ -18,23 +18,32 @@ from amqsidecar.brokers.artemis.management import ArtemisQuestions
 from amqsidecar.brokers.connection.message_sizes import TAKEN_BYTES_MAX
 from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection, call, error_text
 from amqsidecar.brokers.stomp_artemis.accepted_before import Suspects
-from amqsidecar.brokers.stomp_artemis.left_behind import StompLeftBehind
+from amqsidecar.brokers.stomp_artemis.core_messages import StompCoreFetcher
 from amqsidecar.brokers.stomp_artemis.management import connect
-from amqsidecar.brokers.stomp_artemis.subscriptions import ArtemisSubscriptions, StompDelivery
+from amqsidecar.brokers.stomp_artemis.selection import ORIGINAL, ListedMessage
+from amqsidecar.brokers.stomp_artemis.subscriptions import (
+    ArtemisSubscription,
+    ArtemisSubscriptions,
+    StompDelivery,
+)
 from amqsidecar.brokers.token import Accepted
 from amqsidecar.errors import LinkLost, QueueRefused
 from amqsidecar.formats.artemis_properties import OriginReader
 from amqsidecar.formats.stomp_artemis_message import (
     Arrived,
+    has_odd_names,
     is_marked_by_others,
     read_frame,
     read_provenance,
 )
 from amqsidecar.formats.stomp_frame import ENCODING
-from amqsidecar.model.left_behind import LeftBehind
+from amqsidecar.model.left_behind import LeftBehind, Loss
 from amqsidecar.model.provenance import Provenance
 from amqsidecar.model.sidecar_names import PROPERTY_ORIGINAL_MESSAGE_ID
 
+# Bound: maximum messages that a selector names; more stay in hand.
+_EXCLUDED_MAX = 100
+_NATIVE_ID = b"NATIVE_MESSAGE_ID"
 _ORIGINAL_ID = PROPERTY_ORIGINAL_MESSAGE_ID.encode()
 
 
@@ -52,7 +61,7 @@ class StompArtemisIntake:
         self._prefetch = 0
         self._subscriptions = ArtemisSubscriptions(connection, management)
         self._suspects = Suspects(connection, management)
-        self._left = StompLeftBehind(self._subscriptions, self._suspects, management)
+        self._fetcher = StompCoreFetcher(self._subscriptions, self._suspects, management, settings)
         # Why ended subscriptions, too: a message on its way when one ended comes late. The broker
         # has it back then, and `_sort` drops it.
         connection.is_ours = self._subscriptions.is_ours
@@ -121,7 +130,7 @@ class StompArtemisIntake:
             arrived = in_hand.arrived
             left_bytes -= len(arrived.payload)
             provenance = _read(arrived, queue, read_origin)
-            if provenance.redelivery_id is None:
+            if provenance.redelivery_id is None and in_hand.listed is None:
                 unnamed = _without_id(arrived)
                 if unnamed is not arrived:
                     arrived, provenance = unnamed, _read(unnamed, queue, read_origin)
@@ -142,14 +151,41 @@ class StompArtemisIntake:
             if subscription is None:
                 continue
             arrived = read_frame(frame)
+            listed = subscription.wanted.get(arrived.number)
+            if listed is not None:
+                subscription.looks = 0
             if self._suspects.silences(subscription.name, arrived.number, arrived.ack):
                 # A cycle before a crash has accepted it, and could not acknowledge it.
-                continue
-            if is_marked_by_others(arrived.headers):
-                # An AMQP client has forged the properties of a dead letter of STOMP.
-                subscription.kept += 1
-            else:
-                self._subscriptions.keep(StompDelivery(arrived, subscription))
+                subscription.wanted.pop(arrived.number, None)
+            elif self._may_be_returned(subscription, arrived, listed):
+                named = arrived if listed is None else _named(arrived, listed)
+                self._subscriptions.keep(StompDelivery(named, subscription, listed))
+
+    def _may_be_returned(
+        self, subscription: ArtemisSubscription, arrived: Arrived, listed: ListedMessage | None
+    ) -> bool:
+        """Return whether a message is whole; else it waits until its subscription ends."""
+        if listed is not None:
+            if self._is_whole(arrived):
+                return True
+            del subscription.wanted[arrived.number]
+            self._fetcher.leave(subscription, listed._replace(loss=Loss.BODY_TYPE.value))
+            subscription.has_strays = True
+        elif is_marked_by_others(arrived.headers):
+            # It has the original of one that is wanted; the next look identifies it.
+            subscription.has_strays = True
+        elif all(name != _NATIVE_ID for name, _ in arrived.headers):
+            return True
+        else:
+            _exclude(subscription, arrived)
+        return False
+
+    def _is_whole(self, arrived: Arrived) -> bool:
+        return not has_odd_names(arrived.headers) and (
+            arrived.is_bytes
+            or (len(arrived.payload) > 0 and b"\0" not in arrived.body)
+            or (not len(arrived.payload) and Loss.BODY_TYPE in self._settings.allowed_losses)
+        )
 
     # Acceptance
 
@@ -172,6 +208,8 @@ class StompArtemisIntake:
         """
         self._acknowledge([one.arrived.ack for one in held])
         self._subscriptions.accepted(held)
+        if any(one.listed is not None and not one.subscription.wanted for one in held):
+            self._fetcher.look_soon()
         self._connection.flush()
 
     def _acknowledge(self, acks: Sequence[bytes]) -> None:
@@ -198,9 +236,16 @@ class StompArtemisIntake:
         """Whether all messages that a predecessor accepted have come."""
         return self._suspects.are_settled
 
+    # What STOMP did not make
+
+    def look(self) -> None:
+        """Release whole messages of other makers for reading; asks the broker at intervals."""
+        self._fetcher.look()
+        self._connection.flush()
+
     def left_behind(self) -> tuple[LeftBehind, ...]:
         """Return messages of the attached queues that are not taken, and why."""
-        return self._left.look()
+        return self._fetcher.left_behind()
 
     def close(self) -> None:
         """Give all in hand back and disconnect; never raises."""
@@ -209,6 +254,15 @@ class StompArtemisIntake:
             self._connection.disconnect(2.0)
         except LinkLost:
             self._connection.close()
+
+
+def _named(arrived: Arrived, listed: ListedMessage) -> Arrived:
+    """Add the JMSMessageID, which only the management shows."""
+    if not listed.message_id:
+        return arrived
+    arrived = _without_id(arrived)
+    headers = [*arrived.headers, (_ORIGINAL_ID, listed.message_id.encode())]
+    return arrived._replace(headers=headers)
 
 
 def _without_id(arrived: Arrived) -> Arrived:
@@ -226,3 +280,13 @@ def _read(arrived: Arrived, queue: IntakeQueue, read_origin: OriginReader) -> Pr
         expires=queue.expires,
         read_origin=read_origin,
     )
+
+
+def _exclude(subscription: ArtemisSubscription, arrived: Arrived) -> None:
+    """Exclude an AMQP client's message with a forged property from the next subscription."""
+    original = dict(arrived.headers).get(ORIGINAL.encode(), b"")
+    if original.isdigit() and len(subscription.excluded) < _EXCLUDED_MAX:
+        subscription.excluded.append(int(original))
+        subscription.has_strays = True
+    else:
+        subscription.kept += 1

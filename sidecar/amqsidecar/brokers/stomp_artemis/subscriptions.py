@@ -1,21 +1,22 @@
 """Subscriptions of dead-letter queues over STOMP on Artemis, one per queue, and their deliveries.
 
-Artemis gives a message group to one consumer of a queue, despite that consumer's selector, until
-the consumer is gone. Two subscriptions of a queue would therefore keep messages from each other.
-So a queue has one subscription. It ends once none of its messages is in hand; only then can the
-queue get the next subscription. UNSUBSCRIBE gives back arrived messages to their old place, without
-counting a failed delivery.
+Artemis gives a message group to one consumer of a queue, whatever that one's selector wants, until
+it is gone. Two subscriptions of a queue would therefore keep messages from each other. So a queue
+has one; where something else is to be read, it is exchanged: nothing more of it is returned, and
+once nothing of it is in hand, it ends and the next one begins. UNSUBSCRIBE gives back what has
+arrived without counting a failed delivery, at its old place.
 """
 
 from collections import deque
 from collections.abc import Iterable
 from itertools import count
+from typing import NamedTuple
 
 from amqsidecar.broker import IntakeQueue
 from amqsidecar.brokers.artemis.management import ArtemisQuestions
 from amqsidecar.brokers.selectors import both
 from amqsidecar.brokers.stomp.connection import StompConnection
-from amqsidecar.brokers.stomp_artemis.selection import MADE_BY_STOMP
+from amqsidecar.brokers.stomp_artemis.selection import ListedMessage, readable
 from amqsidecar.formats.payload import Footprint
 from amqsidecar.formats.stomp_artemis_message import Arrived
 from amqsidecar.formats.stomp_frame import Frame, Header
@@ -27,13 +28,16 @@ _NAME = "in-"
 
 
 class StompDelivery:
-    """A dead letter that was handed to us."""
+    """A dead letter that was handed to us; `listed`: how, if STOMP did not make it."""
 
-    __slots__ = ("arrived", "subscription")
+    __slots__ = ("arrived", "listed", "subscription")
 
-    def __init__(self, arrived: Arrived, subscription: "ArtemisSubscription") -> None:
+    def __init__(
+        self, arrived: Arrived, subscription: "ArtemisSubscription", listed: ListedMessage | None
+    ) -> None:
         self.arrived = arrived
         self.subscription = subscription
+        self.listed = listed
 
     @property
     def footprint(self) -> Footprint:
@@ -41,23 +45,43 @@ class StompDelivery:
         return self.arrived.footprint
 
 
+class Stays(NamedTuple):
+    """A subscription goes on."""
+
+
+class Replaced(NamedTuple):
+    """The next one reads these, by number, of what STOMP did not make."""
+
+    wanted: dict[int, ListedMessage]
+
+
+class Ends(NamedTuple):
+    """There is no next one."""
+
+
 class ArtemisSubscription:
     """The reading of one queue.
 
     Attributes:
+        wanted: what it reads of what STOMP did not make, by the broker's numbers.
+        excluded: originals that only seem to be made by STOMP.
         in_hand: how many were returned and are not accepted yet.
-        kept: how many it was handed that must not be returned; they stay in hand until it ends.
-        is_ending: it ends once none of its messages is in hand.
-        has_next: another one begins then.
+        looks: how many looks ago something that is wanted came.
+        has_strays: whether it was handed what must not be returned, and the next one leaves out.
+        kept: how many it was handed that must not be returned, and that no next one can leave out.
+        fate: what becomes of it once none of its messages is in hand.
     """
 
     def __init__(self, queue: IntakeQueue) -> None:
         self.queue = queue
         self.id = ""
+        self.wanted: dict[int, ListedMessage] = {}
+        self.excluded: list[int] = []
         self.in_hand = 0
+        self.looks = 0
+        self.has_strays = False
         self.kept = 0
-        self.is_ending = False
-        self.has_next = False
+        self.fate: Stays | Replaced | Ends = Stays()
 
     @property
     def name(self) -> str:
@@ -66,17 +90,17 @@ class ArtemisSubscription:
 
     @property
     def selector(self) -> str:
-        """Selector of messages to read."""
-        return both(MADE_BY_STOMP, self.queue.selector)
+        """Selector of what is read."""
+        return both(readable(self.excluded, self.wanted.values()), self.queue.selector)
 
 
 class ArtemisSubscriptions:
-    """All subscriptions of one connection.
+    """All of one connection.
 
     Attributes:
-        share: maximum dead letters held per queue.
-        buffer: deliveries that arrived and were not returned, in order.
-        returned: deliveries that were returned and are not accepted.
+        share: how many dead letters of each queue may be here.
+        buffer: what has arrived and was not returned, in order.
+        returned: what was returned and is not accepted.
     """
 
     def __init__(self, connection: StompConnection, management: ArtemisQuestions) -> None:
@@ -97,28 +121,43 @@ class ArtemisSubscriptions:
     def find(self, name: str) -> ArtemisSubscription | None:
         """Return a subscription by its id; None = its messages are with the broker."""
         subscription = self._by_id.get(name)
-        return None if subscription is None or subscription.is_ending else subscription
+        is_read = subscription is not None and isinstance(subscription.fate, Stays)
+        return subscription if is_read else None
 
     @property
     def attached(self) -> list[ArtemisSubscription]:
-        """Subscriptions that go on, or have a successor."""
-        return [one for one in self._subscriptions.values() if one.has_next or not one.is_ending]
+        """Those that go on."""
+        return [one for one in self._subscriptions.values() if not isinstance(one.fate, Ends)]
 
     def held(self, subscription: ArtemisSubscription) -> list[StompDelivery]:
-        """Return all deliveries held of a queue, returned or not."""
+        """Return all that is here of a queue, returned or not."""
         return [one for one in (*self.returned, *self.buffer) if one.subscription is subscription]
 
     def attach(self, queue: IntakeQueue) -> None:
         """Read a queue from now on."""
-        subscription = self._subscriptions.setdefault(queue, ArtemisSubscription(queue))
-        if subscription.is_ending:
-            subscription.has_next = True
-        elif not subscription.id:
-            self._subscribe(subscription)
+        subscription = self._subscriptions.get(queue)
+        if subscription is not None:
+            if isinstance(subscription.fate, Ends):
+                subscription.fate = Replaced({})
+            return
+        subscription = self._subscriptions[queue] = ArtemisSubscription(queue)
+        self._subscribe(subscription)
 
     def detach(self, subscription: ArtemisSubscription) -> None:
         """End a subscription once none of its messages is in hand."""
-        subscription.is_ending, subscription.has_next = True, False
+        self._begin_to_end(subscription, Ends())
+
+    def exchange(self, subscription: ArtemisSubscription, wanted: dict[int, ListedMessage]) -> None:
+        """Replace a subscription once none of its messages is in hand.
+
+        Args:
+            subscription: of the queue.
+            wanted: what the next one reads of what STOMP did not make.
+        """
+        self._begin_to_end(subscription, Replaced(wanted))
+
+    def _begin_to_end(self, subscription: ArtemisSubscription, fate: Replaced | Ends) -> None:
+        subscription.fate = fate
         self._drop(one for one in self.buffer if one.subscription is subscription)
         self._advance(subscription)
 
@@ -146,15 +185,20 @@ class ArtemisSubscriptions:
         for one in held:
             self.returned.discard(one)
             one.subscription.in_hand -= 1
+            one.subscription.wanted.pop(one.arrived.number, None)
             self._advance(one.subscription)
 
     def _advance(self, subscription: ArtemisSubscription) -> None:
-        if not subscription.is_ending or subscription.in_hand:
+        fate = subscription.fate
+        if isinstance(fate, Stays) or subscription.in_hand:
             return
         self._unsubscribe(subscription)
-        del self._subscriptions[subscription.queue]
-        if subscription.has_next:
-            self.attach(subscription.queue)
+        if isinstance(fate, Ends):
+            del self._subscriptions[subscription.queue]
+            return
+        subscription.wanted, subscription.fate = fate.wanted, Stays()
+        subscription.looks, subscription.has_strays, subscription.kept = 0, False, 0
+        self._subscribe(subscription)
 
     def _subscribe(self, subscription: ArtemisSubscription) -> None:
         subscription.id = f"{_NAME}{next(self._numbers)}"

@@ -102,7 +102,7 @@ class StompArtemisTake(StompArtemisLook):
     def holds_chosen(self, queue: Destination, redelivery_ids: Collection[str]) -> bool | None:
         """Return whether a queue holds a message of these ids that is not handed out.
 
-        None where other clients made it: it is not read.
+        None where other clients made it: those are found only while the whole queue is read.
         """
         if self._chosen.holds(queue, both(of_redelivery_ids(redelivery_ids), MADE_BY_OTHERS)):
             return None
@@ -123,8 +123,11 @@ class StompArtemisTake(StompArtemisLook):
         return found + self._stuck_token.look() if is_next else found
 
     def receive(self, limit: int) -> list[Delivery]:
+        intake = self._intake
         self._keep_alive()
-        return self._intake.receive(limit, self._routes.read_origin)
+        deliveries = intake.receive(limit, self._routes.read_origin)
+        intake.look()
+        return deliveries
 
     def wait(self, timeout_s: float) -> None:
         connection, intake = self._connection, self._intake
@@ -135,6 +138,7 @@ class StompArtemisTake(StompArtemisLook):
             if connection.is_woken or intake.has_arrived or left_s <= 0:
                 break
             connection.wait(min(left_s, SLICE_S))
+            intake.look()
         connection.is_woken = False
 
     def _keep_alive(self) -> None:

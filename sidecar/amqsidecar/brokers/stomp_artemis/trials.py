@@ -7,6 +7,7 @@ something; that SEND or CONSUME is missing it says in words that name none. In t
 says that an address is full.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 
 from typing_extensions import override
@@ -14,12 +15,11 @@ from typing_extensions import override
 from amqsidecar.broker import Delivery, IntakeQueue
 from amqsidecar.brokers.artemis.link_settings import ArtemisLinkSettings
 from amqsidecar.brokers.artemis.listing import list_messages
-from amqsidecar.brokers.artemis.management import ADDRESS
+from amqsidecar.brokers.artemis.management import ADDRESS, of_queue
 from amqsidecar.brokers.artemis.trials import EMPTIED, ArtemisTrials
 from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection, call, error_text
-from amqsidecar.brokers.stomp_artemis.left_behind import count, left
 from amqsidecar.brokers.stomp_artemis.management import REPLY_PREFIX, StompManagement, connect
-from amqsidecar.brokers.stomp_artemis.selection import MADE_BY_OTHERS, NOT_STOMP_MADE, NOT_TAKEN
+from amqsidecar.brokers.stomp_artemis.selection import MADE_BY_OTHERS, MEANINGS, read_list
 from amqsidecar.errors import BrokerRefused
 from amqsidecar.formats.artemis_properties import OriginReader
 from amqsidecar.formats.stomp_artemis_message import destination_headers
@@ -33,6 +33,8 @@ _UNNAMED_SEND = "AMQ339011 Error sending message"
 _UNNAMED_CONSUME = "AMQ339016 Error creating subscription"
 _NAMES_NONE = "over STOMP the broker does not say which; that is the one it asks for there"
 _NO_SEND = "the user may not send there; over STOMP the broker does not say which"
+# Precedent: management-browse-page-size unless configured.
+_LISTED_MAX = 200
 _EMPTIED_AFTER_S = 0.5
 
 
@@ -178,8 +180,21 @@ class StompArtemisTrials(ArtemisTrials):
 
     def would_leave(self, intake: IntakeQueue) -> tuple[LeftBehind, ...]:
         """Return the messages that a link would leave in a queue, if the broker lists types."""
-        management = self._management
-        management.demand(f"{NOT_TAKEN}; only users with the manage permission can count them")
-        queue = intake.destination
-        others = count(management, queue, MADE_BY_OTHERS)
-        return (left(queue, NOT_STOMP_MADE, others),) if others else ()
+        management, name = self._management, intake.destination.name.rpartition("::")[2]
+        management.demand(
+            "messages of other clients than STOMP are not taken, and only users with the "
+            "manage permission can count them"
+        )
+        count = management.message_count(name) or 0
+        answer = management.ask(of_queue(intake.destination, "listMessagesAsJSON", MADE_BY_OTHERS))
+        if not answer.is_ok or not answer.value:
+            return ()
+        losses = Counter(
+            one.loss for one in read_list(answer.value, self._settings.allowed_losses) if one.loss
+        )
+        return tuple(
+            LeftBehind(
+                intake.destination, loss, found, MEANINGS[loss], at_least=count > _LISTED_MAX
+            )
+            for loss, found in sorted(losses.items())
+        )

@@ -123,10 +123,10 @@ class IntakeOptions(Section):
     )
     allow_lossy: AllowedLosses = option(
         (),
-        "Permitted losses over STOMP on Classic: `body_type` = Map, Object and Stream bodies, and "
-        "whether it was Text or Bytes; `property_types` = numbers and booleans among the "
-        "properties become strings; `group` = `JMSXGroupID` and `JMSXGroupSeq`. A message that "
-        "would lose anything else is not taken. Classic over AMQP: `body_type` = the losses in "
+        "Permitted losses over STOMP: `body_type` = Map, Object and Stream bodies, and whether "
+        "it was Text or Bytes; `property_types` = numbers and booleans among the properties "
+        "become strings; `group` = `JMSXGroupID` and `JMSXGroupSeq`. A message that would lose "
+        "anything else is not taken. Classic over AMQP: `body_type` = the losses in "
         "deploy/reference/wires.md.",
     )
     cause_properties: Texts = option(
