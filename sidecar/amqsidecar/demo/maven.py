@@ -92,7 +92,7 @@ def fetch(*goals: str, what: str, report: ReportLine) -> None:
         try:
             _watched([mvn, *goals], what, report)
         except FetchError as error:
-            # Why: registries answer "too busy" now and then; Maven keeps what it has already got.
+            # Why: registries answer "too busy" now and then; Maven keeps finished downloads.
             if attempt == _TRIES:
                 raise
             report(f"fetching {what} failed, trying again: {_first_error(str(error))}")
@@ -160,7 +160,7 @@ def cached(name: str, build: Callable[[Path], None]) -> Path:
         return place
     with locked(name):
         if not place.exists():
-            # Its name is known, so that the next process removes what a killed one left.
+            # Its name is fixed, so the next process removes the remains of a killed process.
             beside = cache_root() / f".{name}.partial"
             shutil.rmtree(beside, ignore_errors=True)
             beside.mkdir(mode=0o700)

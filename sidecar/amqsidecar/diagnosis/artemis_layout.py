@@ -159,7 +159,7 @@ def difference_findings(
             found.setdefault((one.setting, one.given, one.live), []).append((address, one))
     for places in list(found.values())[:_DIFFERENCES_MAX]:
         one = places[0][1]
-        # Why a note: a policy of its own attempts and delays is what a policy is written for.
+        # Why a note: own attempts and delays are a policy's purpose.
         yield new_finding(
             "policy_differs",
             listed(address for address, _ in places),

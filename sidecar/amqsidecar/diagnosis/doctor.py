@@ -199,7 +199,7 @@ class Doctor:
         self._note_management(link, trials)
         rights = self._rights
         if not trials.can_remove:
-            # Why: what can't be removed is used again by this user's next doctor on this wire.
+            # Why: this user's next doctor on this wire reuses a queue that can't be removed.
             own = re.sub(r"[^A-Za-z0-9_-]", "_", f"{settings.scheme}-{settings.user}")
             self._token_queue = queue(f"{TOKEN_PREFIX}doctor-{own}")
         look = Sources(settings, self._kind, self._find_queues, rights, may_ask=self._may_ask)

@@ -48,7 +48,7 @@ class Sources:
     def note_existing(self, link: LookSession, addresses: Collection[str]) -> None:
         """Keep which queues (Artemis: addresses) exist, where the broker reports it."""
         self._rights.existing = self._existing(link, addresses)
-        # Why: `known_origins` looks again, and reports what was stuck at both times.
+        # Why: `known_origins` looks again, and reports messages that were stuck both times.
         link.left_behind()
 
     def _existing(self, link: LookSession, addresses: Collection[str]) -> frozenset[str] | None:
@@ -210,7 +210,7 @@ class Sources:
 
     def _find_left(self, left: LeftBehind) -> None:
         more = " or more" if left.at_least else ""
-        # Why not "dead letters": those that are stuck may be in any queue.
+        # Why not "dead letters": stuck messages may be in any queue.
         are = "message stays" if left.count == 1 and not more else "messages stay"
         self.found.append(
             new_finding(
@@ -234,7 +234,7 @@ class Sources:
             return ()
         found: list[Destination] = []
         for pattern in named_origins(rules):
-            # Why not `>`: it names every queue, also those that the sidecar does not read.
+            # Why not `>`: it names every queue, even queues that the sidecar does not read.
             if not pattern.is_queue or pattern.name == ">" or "," in pattern.name:
                 continue
             if existing is not None:

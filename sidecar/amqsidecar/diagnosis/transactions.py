@@ -17,7 +17,7 @@ OpenTake = Callable[[str], AbstractContextManager[ExaminedTakeSession]]
 """Opens a link with a token queue, for the time of a block."""
 
 _TOKEN_WAIT_S = 10.0
-# Why: what is no token is removed by a link that waits for one, and ends the wait.
+# Why: a link waiting for a token removes any other message, which ends its wait.
 _TOKEN_WAITS = 3
 
 

@@ -184,7 +184,7 @@ class Exports:
             raise HttpRefused(503, "too many exports are running", Retry_After="30")
         self._running += 1
         try:
-            # Why before the answer begins: what fails here is still answered with its status.
+            # Why before the answer begins: a failure here still gets its status.
             page = await self._page(caller, read, min(ROWS_MAX, PAGE_ROWS))
         except BaseException:
             self._note_end()

@@ -109,7 +109,7 @@ class Live:
 
     def _publish(self, told: bytes, rights: Rights) -> None:
         for listener in [one for one, who in self._listeners.items() if who.rights == rights]:
-            # A slow listener misses what is out of date by now.
+            # A slow listener misses outdated values.
             if listener.full():
                 listener.get_nowait()
             listener.put_nowait(told)

@@ -262,7 +262,7 @@ class Masking:
             # Why: a pattern that fits the text as it is may not fit it as it is indented.
             pretty=self.text(body.pretty) if text == body.text else "",
             entries=entries,
-            # Why: in a dump no pattern finds what it is for.
+            # Why: in a dump no pattern finds its target.
             hex="",
             is_cut=body.is_cut or bool(body.hex),
             locked=body.locked or (MASKED if is_masked else None),

@@ -378,7 +378,7 @@ class _SeenSchedule:
         found = self._store.latest_notes(_ALL)
         return [one for one in found if self._sees(one.destination)][:limit]
 
-    # Operations: those that name their destinations.
+    # Operations that name their destinations.
 
     def _places(self, operation: Operation) -> list[str]:
         rows = operation.selection.rows

@@ -238,7 +238,7 @@ def list_page(
     number = after.removeprefix(_EXHAUSTED_AFTER)
     if number and not is_row_number(number):
         raise ValueError(f"expected a number, or {_EXHAUSTED_AFTER}NUMBER; found {after!r}")
-    # Why: where the broker keeps what waits, nothing is exhausted, and each look costs.
+    # Why: where the broker keeps waiting messages, nothing is exhausted, and each look costs.
     has_turns = schedule.keeps_exhausted_rows and row_filter.state is None
     if not has_turns:
         return _turn(schedule, [row_filter], limit, int(number or 0), select)

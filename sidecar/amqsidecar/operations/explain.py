@@ -169,7 +169,7 @@ class Explainer:
         sends: list[PlannedSend] = []
         after_ms = 0
         now = answer = self.explain(dead_letter)
-        # Why the action: what is redirected dies elsewhere, if it does.
+        # Why the action: a redirected message dies elsewhere, if at all.
         while answer.action == "redeliver":
             assert isinstance(answer.delay_ms, int)  # noqa: S101 - each redelivery has both
             assert isinstance(answer.redelivery_count, int)  # noqa: S101 - as above

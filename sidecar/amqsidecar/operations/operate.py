@@ -197,7 +197,7 @@ def begin(schedule: Schedule, wish: Wish, now_ms: int, runner: str = "") -> Oper
     followed = schedule.open_operations()
     running = [one for one in followed if _runs(one)]
     if not followed:
-        # Why before it is kept: what fails here must leave no operation that would begin by itself.
+        # Why before storing it: a failure here must leave no operation that would begin by itself.
         schedule.update_members([], position)
     who = audit.actor()
     waits = "a second person has to resume it" if wish.needs_second else ""

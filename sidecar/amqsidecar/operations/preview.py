@@ -287,7 +287,7 @@ class _Look:
             return
         self.parts[row.destination, row.state] += 1
         if self._has_target:
-            # Why: what is taken back to be sent leaves its final queue.
+            # Why: a message taken back to be sent leaves its final queue.
             is_final = change.is_final and change.recall is not Recall.SEND
             final = change.final_queue or change.destination
             self.targets[final if is_final else change.destination] += 1

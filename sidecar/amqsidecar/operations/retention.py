@@ -128,7 +128,7 @@ class Retention:
         lying = {one.destination for one in exhausted if one.is_in_queue}
         for one in exhausted:
             if not one.is_in_queue and one.destination in lying:
-                # Why: no filter tells these from those that lie in a queue, which have their turn.
+                # Why: no filter separates these from rows in a queue, which have their turn.
                 continue
             lying_in = one.queue if one.is_in_queue else None
             rows = RowFilter(

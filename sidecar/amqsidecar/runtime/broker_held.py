@@ -50,7 +50,7 @@ class BrokerHeldMode:
     def open(self) -> OpenedLink:
         """Open a link and make the queues that it needs; see `OpenLink`."""
         link = open_to_move(self._make_link(INSTANCE))
-        # Why at once: there is no token, and the broker itself delivers what is due.
+        # Why at once: there is no token, and the broker itself delivers due messages.
         return OpenedLink(INSTANCE, link, lambda _is_stopped, _wake_at: self._work(link))
 
     def _work(self, link: MoveSession) -> Work:

@@ -196,7 +196,7 @@ class InPlaceIndex:
         if unchanged and _depths(link, unchanged) == unchanged:
             return
         self._unchanged.pop(queue, None)
-        # Why before the browse: what comes in between is found by the next pass.
+        # Why before the browse: the next pass finds messages that come in between.
         known = self._count_rows(judge)
         self._moves.begin_look(self._store)
         is_artemis = link.description.kind is BrokerKind.ARTEMIS
@@ -229,7 +229,7 @@ class InPlaceIndex:
                 del self._seen[place]
                 continue
             is_whole = False
-            # Why not else: an Artemis that shows counters hides what another reader has in hand.
+            # Why not else: an Artemis that shows counters hides messages in another reader's hand.
             if depth is None or not is_artemis or shown[place] >= depth:
                 is_all = depth is not None and shown[place] >= depth
                 yield from self._forget_gone(
@@ -302,7 +302,7 @@ class InPlaceIndex:
                 for place, one in by_place.items()
                 if place not in ids and self._manual.leaves(one)
             ]
-            # Why the mode here: from its change on the service may take what was seen.
+            # Why the mode here: after its change the service may take the messages seen.
             is_current = moves.read_on(store) and self._manual == self._mode.now
             new = [
                 one

@@ -115,7 +115,7 @@ class IntakeKeeper:
                 wanted, problem = (), str(refused)
         if self._stays and not stays_before:
             log.info("intake_manual", meaning=MANUAL)
-        # Why once only: what is left out meanwhile would be read from its front again.
+        # Why once only: a queue left out meanwhile would be read from its front again.
         if not (finals and self._has_looked):
             refused_queues = self._attach(link, list(wanted), prefetch)
             self._has_looked = True

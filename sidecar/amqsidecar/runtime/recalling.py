@@ -145,7 +145,7 @@ class Recalling:
         """Return admitted rows of messages that the rules redeliver from where they lie."""
         place, store, now_ms = self._place, self._store, self._clock.now_ms()
         for row_id, reason in [*place.refused.items()]:
-            # Why again and again: what the last cycle has in flight stays as it is.
+            # Why repeatedly: rows in flight in the last cycle stay unchanged.
             if store.change(RowFilter(ids=(row_id,)), row_changes.hold(now_ms, f"rule: {reason}")):
                 del place.refused[row_id]
         admitted = self._admitted()
@@ -222,7 +222,7 @@ class Recalling:
             return IntakeQueue(queue, is_final=True)
         count = 0
         if rows[0].recall is Recall.RULES:
-            # Why: what dies once more meanwhile waits for its own time.
+            # Why: a message that dies again meanwhile waits for its own time.
             count = rows[0].redelivery_count + 1
             rows = [row for row in rows if row.redelivery_count == count - 1]
         ids = tuple(dict.fromkeys(row.redelivery_id for row in rows))[:CHOSEN_AT_ONCE]

@@ -239,7 +239,7 @@ class StoredMode:
                 is_wait_logged = True
             self.health.left_behind(link.left_behind())
         if self.notes is not None and str(self.notes.queue) not in self.schedule.holds():
-            # Why: no program on this schedule redirects to what it has read.
+            # Why: no program on this schedule redirects to a queue that it has read.
             with self.schedule.transaction() as tx:
                 tx.set_hold(str(self.notes.queue), 0)
         return _StoredWork(self, link, engine, names, backlog, judge.send_rules, state)

@@ -166,7 +166,7 @@ class Watching:
     def turn(self, store: Schedule) -> None:
         """Read events, examine destinations, and store the observations."""
         self._index(store)
-        # Why before the events: what is sent meanwhile is then in one of them at least.
+        # Why before the events: a message sent meanwhile is then in at least one of them.
         tallies, known = store.tallies(), self._finals.count_known(store)
         self._read(store)
         self._find()
@@ -425,7 +425,7 @@ class Watching:
     def _log_once(self, event: str, *, reason: str, meaning: str) -> None:
         if reason not in self._told:
             self._told.add(reason)
-            # Why no warning: redelivery, which is what we are here for, goes on.
+            # Why no warning: redelivery, our purpose, goes on.
             log.info(event, reason=reason, meaning=meaning)
 
     def _close_link(self) -> None:

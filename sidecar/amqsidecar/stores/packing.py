@@ -195,7 +195,7 @@ def pack_message(message: bytes) -> bytes:
     size = len(message)
     if size < _DEFLATE_MESSAGE_FROM_BYTES:
         return message
-    # Why a sample: what is compressed already should cost little.
+    # Why a sample: compressed bodies should cost little.
     middle = (size - _SAMPLE_BYTES) // 2
     sample = message[middle : middle + _SAMPLE_BYTES]
     if len(zlib.compress(sample, 1)) > _WORTH * _SAMPLE_BYTES:

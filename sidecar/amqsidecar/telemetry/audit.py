@@ -113,7 +113,7 @@ def keep_latest_days(path: Path, days: int, today: date) -> None:
         last = datetime.fromtimestamp(path.stat().st_mtime, UTC).date()
         if last < today:
             with suppress(FileExistsError):
-                # Why a link: renaming would replace what another process has just named so.
+                # Why a link: renaming would replace a file that another process has just named so.
                 os.link(path, f"{path}.{last}")
                 path.unlink()
     for old in days_of(path):
@@ -216,7 +216,7 @@ def write(
         **{f"amqsidecar.{name}": value for name, value in ours.items()},
     }
     given = {name: value for name, value in line.items() if value not in (None, "")}
-    # Why ASCII: names and reasons may hold what moves a terminal.
+    # Why ASCII: names and reasons may hold control characters.
     logger.info("%s", json.dumps(msgspec.to_builtins(given)))
 
 

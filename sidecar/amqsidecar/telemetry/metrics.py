@@ -462,7 +462,7 @@ def count_events(events: Sequence[AnyEvent]) -> EventCounts:
                 lateness_s.append(event.lateness_ms / 1000)
             case Exhausted():
                 decisions["dead_letter", rule_kind(event.rule)] += 1
-                # Why the other: what a person gives up was received long ago.
+                # Why the other: a message that a person gives up was received long ago.
                 place = died_at.get(event.id, event.destination)
                 counts["amqsidecar_exhausted_total"][(place,)] += 1
             case Discarded():

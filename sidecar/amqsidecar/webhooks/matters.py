@@ -100,7 +100,7 @@ def _read_groups(
     schedule: Schedule, known: CauseGroups, now_ms: int
 ) -> dict[Kind, Iterable[Matter]]:
     """Return new causes and exhausted messages; costs no scan of rows."""
-    # Why first: what is exhausted by then has its group.
+    # Why first: messages exhausted by then have their group.
     tallies = schedule.group_tallies()
     groups = {
         (one.destination, one.cause_group): one

@@ -129,7 +129,7 @@ def encode(address: Address, notice: Notice, secrets: Sequence[str] = ()) -> byt
         template = _JINJA.from_string(path.read_text(encoding="utf-8"))
         return msgspec.json.encode(msgspec.json.decode(template.render(data, secret=secret)))
     except Exception as error:
-        # Why any: a template may be an operator's, and calls what it likes.
+        # Why any: a template may be an operator's, and may call anything.
         raise NotDelivered(f"the template has a fault: {type(error).__name__}") from error
 
 

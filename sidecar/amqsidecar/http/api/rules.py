@@ -37,7 +37,7 @@ class CaseQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class OtherRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Rules to compare with those that act.
+    """Rules to compare with the acting rules.
 
     Attributes:
         rules: a policy in YAML.
@@ -47,7 +47,7 @@ class OtherRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class MessageRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A message, and rules to compare with those that act.
+    """A message, and rules to compare with the acting rules.
 
     Attributes:
         message: row number or redelivery id.

@@ -94,7 +94,7 @@ def routes(console: Console) -> list[BaseRoute]:
 async def _overview(visit: Visit) -> Response:
     tell, zoom = visit.tools.sidecar_status, read_zoom(visit.params)
     status = None if tell is None else tell()
-    # Why: what refreshes itself takes the numbers only, and plots are most of the work.
+    # Why: a self-refreshing page takes only the numbers, and plots are most of the work.
     is_refresh = visit.request.headers.get("HX-Request") == "true"
 
     def read(at: QueryContext) -> tuple[Overview, list[Plotted]]:

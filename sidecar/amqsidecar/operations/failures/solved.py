@@ -132,7 +132,7 @@ def _ended(schedule: Schedule, group: Group, now_ms: int) -> Solution:
 def _unproved(schedule: Schedule, resent: Resent, now_ms: int) -> str:
     """Return the known fate of a message that did not come back; "" = it was consumed."""
     place, at_ms = resent.destination, resent.at_ms
-    # Why both: the first looks prove what a restart of the watcher hides from the last ones.
+    # Why both: the first looks prove facts that a restart of the watcher hides from the last.
     seen = schedule.observations(place, at_ms, min(at_ms + HOUR_MS, now_ms + 1))
     seen += schedule.observations(place, max(at_ms + HOUR_MS, now_ms - HOUR_MS), now_ms + 1)
     outcome = outcome_of(at_ms, None, seen, now_ms, OperationPace().window_ms)

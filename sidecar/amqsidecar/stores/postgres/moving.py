@@ -42,7 +42,7 @@ def _operation(row: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 _SOURCES: Final = {
-    # Why: the numbers of those that the journal has come first; the move renumbers no other.
+    # Why: the journal's events are numbered first; the move renumbers no other.
     "event_block": "event_block ORDER BY segment IS NULL, seq",
     # Why without that one: positions of the stores differ.
     "kept_value": "kept_value WHERE name <> 'followed'",

@@ -246,7 +246,7 @@ class _Step:
             end = chosen[-1].id
         ids = [view.id for view in chosen]
         free = lock_free(self._database, ids, conditions_of(row_filter))
-        # Why: what is being taken back comes again, changed; what is being sent does not.
+        # Why: a row being taken back comes again, changed; a row being sent does not.
         lying = {view.id for view in chosen if view.is_in_final_queue}
         if held_up := [*free.skipped, *lying.intersection(free.in_flight)]:
             self.is_held_up = True

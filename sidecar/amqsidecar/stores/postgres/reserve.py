@@ -41,7 +41,7 @@ class PostgresReserve:
         Promise: if the process dies inside, the table is there or gone.
         """
         self._look_at_s = -1.0
-        # Why suppressed: what found the medium full says so, and the next one tries again.
+        # Why suppressed: the caller reports that the medium is full; the next call tries again.
         with suppress(StoreUnavailable):
             # Why not TRUNCATE: it writes new files, which needs space.
             self._database.run("DROP TABLE IF EXISTS reserve")

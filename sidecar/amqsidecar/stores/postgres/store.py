@@ -204,7 +204,7 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox, Postgre
         if self._database.is_open:
             self._lease.release()
         self._database.close()
-        # Why: what a server that crashed had given out but not written down, it gives out again.
+        # Why: a crashed server gives out numbers again that it had not written down.
         self._next_id = self._reserved_end = 0
 
     def lock_for_service(self) -> None:

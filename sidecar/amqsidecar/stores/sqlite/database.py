@@ -46,13 +46,13 @@ _MIGRATIONS: Mapping[int, Sequence[str]] = {
         "ALTER TABLE meta ADD COLUMN group_key BLOB NOT NULL DEFAULT x''",
         "UPDATE meta SET group_key = randomblob(16)",
     ),
-    # Values that are kept by name; one is the position of what was followed.
+    # Values kept by name; one is the position up to which events were followed.
     104: (
         "CREATE TABLE kept_value (name TEXT PRIMARY KEY, body BLOB NOT NULL) STRICT",
         "INSERT INTO kept_value SELECT 'followed', CAST(position AS BLOB) FROM followed",
         "DROP TABLE followed",
     ),
-    # Markers of people and deployment pipelines, beside what the service did.
+    # Markers of people and deployment pipelines, beside the service's events.
     105: tuple(
         f"ALTER TABLE service_mark ADD COLUMN {name} TEXT NOT NULL DEFAULT ''"
         for name in ("destination", "text", "author")

@@ -220,7 +220,7 @@ class SqliteStore(SqliteLedger, SqliteOutbox):
         if self._database.is_up_to_date:
             return
         try:
-            # Why the lock: a service of the older version must not meet what this one writes.
+            # Why the lock: a service of the older version must not read this version's writes.
             self._lock.take()
             self._database.migrate()
         except BaseException:
@@ -266,7 +266,7 @@ class SqliteStore(SqliteLedger, SqliteOutbox):
             self._reserved_end = reserved_end
             raise
         finally:
-            # Why also after a failure: what was written of it by then lies in the log.
+            # Why also after a failure: the log holds the part written by then.
             if self._checkpoints is not None:
                 self._checkpoints.notice()
 
