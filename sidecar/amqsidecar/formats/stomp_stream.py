@@ -85,7 +85,7 @@ class StreamCutter:
         """Return the pieces that these bytes complete.
 
         Raises:
-            RemoteProtocolError: they are not STOMP; `rest` has them unchanged.
+            RemoteProtocolError: they are not STOMP; `rest` has only the bytes from the fault on.
         """
         if self._kept:
             data = self._kept + data
