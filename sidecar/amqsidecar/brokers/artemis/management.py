@@ -2,8 +2,7 @@
 
 A request is a message whose application properties name a resource and an operation or attribute,
 and whose body is a JSON array of arguments; the reply's body is a JSON array of one element. A
-question that the user may not ask raises nothing here: its answer is the reason, and `demand`
-raises that.
+question that the user may not ask raises nothing: its answer is the reason; `demand` raises it.
 
 Source: Artemis, ManagementServiceImpl.handleMessage; `spec-artemis.md` 12.
 """
