@@ -82,7 +82,7 @@ def doctor(
         problems = [*problems, Problem("broker.url", what)]
     if problems:
         raise ConfigError(problems)
-    # Why: what is worth a line here is a finding.
+    # Why: everything worth a line here is a finding.
     configure_logs("error", config.log.format)
     findings = _examine(config)
     verdict = "problems" if has_problem(findings) else "fit"

@@ -122,7 +122,7 @@ def init(
         files[secret] = (f"{password.reveal()}\n", 0o600)
     if policy_from is None:
         files[policy] = (STARTING_POLICIES[kind], 0o644)
-    # Why last: what it names is there by then.
+    # Why last: the files that it names exist by then.
     files[config_file] = (
         _configuration(url, kind, store, policy, secret, folder, mode),
         0o644,

@@ -137,7 +137,7 @@ def _say(*lines: str) -> None:
 def main() -> None:
     """Run the command of this process and leave."""
     if os.getpid() == 1:
-        # Why: from a container's first process the kernel keeps what it does not handle.
+        # Why: the kernel keeps signals without a handler from a container's first process.
         signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     code = run_command_line()
     try:

@@ -105,7 +105,7 @@ def _as_entries(value: object) -> object:
     raise ValueError("expected a mapping with `entries`, `default_entry`, or both")
 
 
-# Why no type of what is in it: the YAML reader's mappings know their lines.
+# Why no type of its content: the YAML reader's mappings know their lines.
 Entries = Annotated[
     Mapping[str, object], PlainValidator(_as_entries, json_schema_input_type=dict[str, Any])
 ]

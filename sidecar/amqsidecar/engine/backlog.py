@@ -81,7 +81,7 @@ class BacklogGate:
             self._recounts.discard(key)
             left = self._set(key, self._count_now(source, key))
         if left > 0 and self._is_newborn(source):
-            # Why: deleted and made again, a queue holds nothing of what was counted in it.
+            # Why: a queue that was deleted and created again holds none of the counted messages.
             left = self._set(key, 0)
         if left <= 0:
             return False

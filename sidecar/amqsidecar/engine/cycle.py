@@ -252,7 +252,7 @@ class CycleEngine:
                 tx = stack.enter_context(self._store.transaction())
                 if cycle.before is not None:
                     cycle.before.write(tx)
-                # Why not `send_limit` rows: those that can't go now would hide those that can.
+                # Why not `send_limit` rows: blocked rows would hide rows that can go now.
                 due = tx.claim_due(now_ms, self._limits.max_sent) if send_limit else []
                 is_full = len(due) == self._limits.max_sent
                 encoding = self._choose_encoding(due, takes=takes)
@@ -273,7 +273,7 @@ class CycleEngine:
                     )
                     self._crash_point("gathered")
                 self._backlog.begin(tx.holds)
-                # Why asked again: what arrived since the cycle began is not due that much earlier.
+                # Why asked again: delays of new arrivals don't count from the cycle's begin.
                 taken_at_ms = self._clock.now_ms()
                 taken = self._decide(cycle, deliveries, taken_at_ms)
                 cycle.events.extend([sent_event(row, now_ms) for row in cycle.due])
@@ -290,7 +290,7 @@ class CycleEngine:
                 for source, count in self._backlog.counted.items():
                     tx.set_hold(source, count)
                 if deliveries or cycle.sent:
-                    # Why not: what was taken of a backlog by now was so by the other cycle.
+                    # Why not: the cycle before recorded the messages taken from a backlog.
                     holds = {} if is_ahead else self._backlog.taken
                     tx.record_cycle(
                         cycle.number, taken, cycle.sent, cycle.events, holds, cycle.replaced
@@ -366,8 +366,8 @@ class CycleEngine:
         Only after success: messages of a failed cycle are handled in cycles of their own.
         """
         before = self._ahead.before(self._clock.monotonic_s())
-        # Why large: after small ones, what is due by the time of the commit goes sooner with it
-        # than what was begun ahead would.
+        # Why large: after a small cycle, a normal next cycle sends messages that became due during
+        # the commit sooner than a cycle begun ahead.
         if (
             before is None
             or not self._size.is_large(len(before.deliveries), len(before.resends))

@@ -186,7 +186,7 @@ class Dispatch:
     ) -> NextTry | None:
         """Return until when rows like this one can't be sent and why; None = they can."""
         if row.encoding not in self._encodings:
-            # Why no blockage: the destination itself takes what comes over this link.
+            # Why no blockage: the destination itself takes messages of this link.
             reason = (
                 f"it was taken as {row.encoding} and can't be sent over a link for "
                 f"{', '.join(self._encodings)}: run with a broker.url of "

@@ -151,7 +151,7 @@ class RecallJudge:
     def _id_before(self, delivery: Delivery) -> str:
         """Return the id of a row whose message died once more where it lies; "" = none."""
         found, source = delivery.provenance, delivery.source
-        # Why none: no origin is known of what died in a dead-letter queue.
+        # Why none: a message that died in a dead-letter queue has no known origin.
         if found.origin is not None and found.origin.address != source.address:
             return ""
         return self._finals.died_again.get((str(source), found.message_id or ""), "")
@@ -164,7 +164,7 @@ class RecallJudge:
         is_final = self._finals.covers(delivery.source) and (
             is_left or not self.send_rules.is_intake(delivery.source)
         )
-        # Why: a wire handed over what a person has to decide, and no rule may re-send it.
+        # Why: the message is for a person to decide, and no rule may re-send it.
         is_backlog = is_backlog or is_left
         if not is_final and not self._known:
             return self._judge.judge(delivery, uid, row_id, now_ms, is_backlog=is_backlog)

@@ -54,7 +54,7 @@ def _pattern(text: str) -> re.Pattern[str]:
     return re.compile(text, re.ASCII)
 
 
-# Blanks, and what has no place in a line: controls, marks of direction, halves of characters.
+# Blanks and unprintable characters: controls, marks of direction, halves of characters.
 _BLANKS = _pattern(
     r"[\x00-\x20\x7f-\xa0\u200b-\u200f\u2028-\u202f\u2060-\u206f\ufeff\ud800-\udfff]+"
 )

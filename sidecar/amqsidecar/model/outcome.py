@@ -142,7 +142,7 @@ class Account:
         if self._since_ms is None:
             return
         if gone or died:
-            # Why not below 0: what died before the first look must not pay for what goes later.
+            # Why not below 0: deaths before the first observation must not cancel later removals.
             self._owed = max(0, self._owed + gone - paid)
             self._owed_since_ms = at_ms
         elif self._owed and at_ms - self._owed_since_ms >= PATIENCE_MS:

@@ -370,7 +370,7 @@ def release(row: RowView, now_ms: int, actor: str) -> Change | None:
     """Release held rows: they are sent at their due time, at once if it has passed."""
     if row.state is not RowState.HELD:
         return None
-    # Why: the due time of what waits for an event is the end of that wait.
+    # Why: the due time of a message that waits for an event is the end of that wait.
     due_at_ms = row.due_at_ms if row.gate is None else row.received_at_ms + row.delay_ms
     return _released(row, now_ms, due_at_ms, actor)
 

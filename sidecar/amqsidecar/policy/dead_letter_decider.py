@@ -87,7 +87,7 @@ class _CompiledStrategy:
         strategy = (entry and entry.dead_letter_strategy) or SharedDeadLetterStrategy()
         self._strategy = strategy
         is_default = entry is None or entry.dead_letter_strategy is None
-        # Why: an entry without a strategy has the broker's default; the entry is what was written.
+        # Why: an entry without a strategy has the broker's default: the rule's source is the entry.
         source = entry.source if entry is not None and is_default else strategy.source
         element = {
             SharedDeadLetterStrategy: "sharedDeadLetterStrategy",

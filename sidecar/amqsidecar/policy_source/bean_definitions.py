@@ -257,7 +257,7 @@ class BeanDefinitions:
         for child in element:
             if child.get("name") == "properties":
                 self._add_properties(found, child)
-        # Why last: what a file says wins over what is written in place.
+        # Why last: values in a file override values written in place.
         for child in element:
             if child.get("name") in ("location", "locations"):
                 self._add_files(found, _texts(child))

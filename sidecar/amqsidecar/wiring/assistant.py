@@ -36,7 +36,7 @@ def serve_assistants(config: Config) -> None:
     """
     options = config.mcp
     configure_logs(config.log.level, config.log.format)
-    # Why not lower: it would log what strangers send.
+    # Why not lower: it would log untrusted input.
     logging.getLogger("mcp").setLevel(logging.ERROR)
     tls = trusted_by(options.ca_file, "mcp.ca_file")
     client = Client(tls, options.timeout_s, _ANSWER_BYTES_MAX)

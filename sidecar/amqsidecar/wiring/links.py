@@ -129,7 +129,7 @@ class LinkMaker:
         self._unreadable_told = 0
         self._rooms = Rooms()
         self._frame_limit = FrameLimit()
-        # Why one: it is renewed for all links, those of other threads, too.
+        # Why one: it is renewed for all links, also for links of other threads.
         self._tokens = broker_tokens(config.broker, SystemClock())
         self._second_wires: dict[int, SecondWireMemory] = {}
 
@@ -307,7 +307,7 @@ class LinkMaker:
     def _endpoint(self) -> Endpoint:
         options, url = self._config.broker, self._config.broker.url[self._number]
         credentials = self._credentials(url)
-        # Why: what can't be read is reported before a connection is made.
+        # Why: unreadable files are reported before a connection is made.
         credentials.secret()
         return Endpoint(
             url.host,

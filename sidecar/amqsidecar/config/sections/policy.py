@@ -54,7 +54,7 @@ def _as_named(value: object, what: str) -> object:
 RulesText = Annotated[
     Mapping[str, object] | None, PlainValidator(_as_rules, json_schema_input_type=dict[str, Any])
 ]
-# Why no type of what is in it: each gate reads its own options.
+# Why no type of its content: each gate reads its own options.
 GateTexts = Annotated[
     Sequence[Mapping[str, object]],
     PlainValidator(

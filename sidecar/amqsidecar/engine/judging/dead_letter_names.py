@@ -82,7 +82,7 @@ class DeadLetterNames:
         strategy = self._strategy(queue(name))
         if strategy is not None and affixes in (
             _queue_affixes(strategy),
-            # Why: what a virtual topic with `setOriginalDestination="false"` leaves in a queue
+            # Why: the copy that a virtual topic with `setOriginalDestination="false"` puts there
             # counts as a topic's.
             _topic_affixes(strategy),
         ):

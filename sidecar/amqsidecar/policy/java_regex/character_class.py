@@ -259,7 +259,7 @@ def _operand(reader: PatternReader, start: int) -> CharSet:
     if found is None:
         raise reader.unsupported("&& in a class with nothing on its right", position)
     if here == "&" and not _and_follows(reader):
-        # Quirk (Java 17): a single & here also changes what stands left of the && before it.
+        # Quirk (Java 17): a single & here also changes the operand left of the && before it.
         raise reader.unsupported("a single & after && in a class")
     return found
 
