@@ -85,11 +85,18 @@ class StreamCutter:
         """Return the pieces that these bytes complete.
 
         Raises:
-            RemoteProtocolError: they are not STOMP; `rest` has only the bytes from the fault on.
+            RemoteProtocolError: they are not STOMP; `rest` has all bytes that were not returned.
         """
         if self._kept:
             data = self._kept + data
             self._kept = b""
+        try:
+            return self._cut(data)
+        except RemoteProtocolError:
+            self._kept = data
+            raise
+
+    def _cut(self, data: bytes) -> list[Piece]:
         pieces: list[Piece] = []
         at, size = 0, len(data)
         while at < size:
@@ -104,11 +111,11 @@ class StreamCutter:
                 continue
             found = _HEAD_END.search(data, at)
             if found is None:
-                self._kept = data[at:]
                 if size - at > self.head_bytes_max:
                     raise RemoteProtocolError(
                         f"a frame has more than {self.head_bytes_max} bytes of headers"
                     )
+                self._kept = data[at:]
                 break
             at = self._cut_head(data, at, found.end(), pieces)
         return pieces
@@ -120,7 +127,6 @@ class StreamCutter:
         else:
             stop = end + int(length[1])
             if stop < len(data) and data[stop]:
-                self._kept = data[at:]
                 raise RemoteProtocolError("a frame is longer than its content-length")
         if 0 <= stop < len(data):
             pieces.append(Piece(PieceKind.WHOLE, data[at : stop + 1], end - at))
@@ -142,7 +148,6 @@ class StreamCutter:
         if stop == len(data):
             return stop
         if data[stop]:
-            self._kept = data[stop:]
             raise RemoteProtocolError("a frame is longer than its content-length")
         pieces.append(Piece(PieceKind.END, b"\0"))
         self._in_body = False

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from amqsidecar.errors import RemoteProtocolError
 from amqsidecar.formats.stomp_frame import Frame, FrameReader, encode
 from amqsidecar.formats.stomp_stream import PieceKind, StreamCutter
 from amqsidecar.listener.bodies import LARGE_BYTES, BodyBudget
@@ -355,3 +356,30 @@ def chunks(data: bytes, sizes: Sequence[int]) -> Iterator[bytes]:
         size = sizes[turn % len(sizes)]
         yield data[at : at + size]
         at, turn = at + size, turn + 1
+
+
+@given(FRAMES, st.lists(st.integers(1, 400), min_size=1, max_size=5))
+def test_no_byte_gets_lost_where_a_stream_stops_being_stomp(
+    frames: list[tuple[str, dict[str, str], bytes]], cuts: list[int]
+) -> None:
+    data = b"".join(
+        frame(name, {**headers, "content-length": str(len(body))}, body)
+        for name, headers, body in frames
+    )
+    cutter, passed, fed = StreamCutter(), b"", b""
+    is_stomp = True
+    for cut in chunks(data + b"SEND\ncontent-length:1\n\nxx\0", cuts):
+        fed += cut
+        try:
+            passed += b"".join(piece.raw for piece in cutter.feed(cut))
+        except RemoteProtocolError:
+            is_stomp = False
+            break
+    assert not is_stomp
+    assert passed + cutter.rest() == fed
+
+
+def test_a_message_goes_through_that_arrives_with_a_broken_frame(wire: Wire) -> None:
+    message = frame("MESSAGE", {"subscription": "s", "message-id": "31,1"}, b"body")
+    arrived = message + b"MESSAGE\ncontent-length:1\n\nxx\0"
+    assert wire.session.from_broker(arrived) == [ToClient(arrived)]
