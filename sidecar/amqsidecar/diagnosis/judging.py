@@ -201,7 +201,7 @@ def allowed_origins_findings(
     """Yield where redeliveries may go, and the known origins from which they may not.
 
     Args:
-        patterns: of the configuration; none = anywhere.
+        patterns: of the configuration; empty = anywhere.
         origins: known origins; names, no wildcards.
     """
     if not patterns:

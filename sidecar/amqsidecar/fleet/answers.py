@@ -94,7 +94,7 @@ class SaidPolicies(msgspec.Struct, frozen=True):
 
     @property
     def lines(self) -> list[str]:
-        """The rules without comments, which name files; none = read live, or none are known."""
+        """The rules without comments, which name files; empty = read live, or unknown."""
         return [one for one in self.yaml.splitlines() if not one.lstrip().startswith("#")]
 
     @property

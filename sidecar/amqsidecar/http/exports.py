@@ -1,4 +1,4 @@
-"""Lists as CSV (RFC 4180), streamed page by page; API and console give the same.
+"""Lists as CSV (RFC 4180), streamed page by page, alike for API and console.
 
 A list is read page by page and never held in memory: changes meanwhile may be in it or not.
 """

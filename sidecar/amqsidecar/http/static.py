@@ -45,7 +45,7 @@ class StaticFiles:
         """Return the URL of a file; changes with its contents.
 
         Raises:
-            KeyError: there is no such file.
+            KeyError: the file doesn't exist.
         """
         return f"{PATH}{name}?v={self._files[name].version}"
 

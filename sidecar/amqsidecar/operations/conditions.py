@@ -193,7 +193,7 @@ def select(texts: Mapping[str, Sequence[str]], now_ms: int) -> Selection:
 
 
 def given(selection: Selection) -> Iterator[tuple[Condition, Any]]:
-    """Yield the conditions of a selection with their values; none = everything."""
+    """Yield the conditions of a selection with their values; without any, it selects everything."""
     for condition in CONDITIONS:
         is_of_rows = condition.field in _ROW_FIELDS
         value = getattr(selection.rows if is_of_rows else selection, condition.field)

@@ -73,7 +73,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     """The result of one turn of an operation.
 
     Attributes:
-        operation: as it is now.
+        operation: its current state.
         changed: rows that this turn changed.
         next_at_ms: when there is more to do; None = nothing for this runner, now.
     """
@@ -388,7 +388,7 @@ def carry_out(
     holder of the lease continues.
 
     Raises:
-        ActionRefused: there is no operation of this number.
+        ActionRefused: no operation has this number.
     """
     operation = schedule.operation(number)
     if operation is None:

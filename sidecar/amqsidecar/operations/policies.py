@@ -32,7 +32,7 @@ ROWS_MAX: Final = 5_000
 _NOT_EXHAUSTED: Final = (RowState.WAITING, RowState.HELD, RowState.PARKED)
 
 OPENED_MAX: Final = 1_000
-"""The same, where rules look into them."""
+"""Maximum waiting messages examined if rules read their content."""
 
 RULES_BYTES_MAX: Final = 32 * 1024
 """Of rules that a person tries out."""
@@ -185,7 +185,7 @@ class PolicyEffect(msgspec.Struct, frozen=True, kw_only=True):
         left_out: destinations that were not looked at.
         warnings: of the rules, a sentence each.
         yaml: the rules as a policy in YAML.
-        helm: the same as values of the Helm chart.
+        helm: the rules as values of the Helm chart.
     """
 
     destinations: list[DestinationEffect]

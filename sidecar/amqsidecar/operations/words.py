@@ -1,4 +1,4 @@
-"""Times, lengths of time and sizes in words for people; screens and command line say the same."""
+"""Times, durations and sizes in words for people, equal on screens and command line."""
 
 from datetime import UTC, datetime
 from typing import Final

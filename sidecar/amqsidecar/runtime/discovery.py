@@ -41,7 +41,7 @@ class Discovery:
 
         Args:
             rules: of a Classic broker; None = none were given. Artemis is asked itself.
-            is_silent: it logs nothing, because another one logs the same.
+            is_silent: log nothing, because another one logs it.
         """
         self._rules = rules
         self._is_silent = is_silent

@@ -368,7 +368,7 @@ def is_in_flight(store: Schedule, redelivery_id: str) -> bool:
 
 
 def _page(found: Iterator[Delivery]) -> list[Delivery]:
-    """Return the next messages of a browse; none = it ended."""
+    """Return the next messages of a browse; empty = it ended."""
     page: list[Delivery] = []
     held_bytes = 0
     for one in islice(found, ADDED_AT_ONCE):

@@ -80,7 +80,7 @@ def send(address: Address, notice: Notice, at_ms: int) -> None:
     """Send a notice, and wait for the answer.
 
     Raises:
-        NotDelivered: it was not accepted; it may have come all the same.
+        NotDelivered: it was not accepted; it may have arrived anyway.
     """
     try:
         secrets, client, url = address.secrets(), address.client(), address.url()

@@ -30,7 +30,7 @@ _IPV6_PREFIX: Final = 64
 
 
 def network_of(address: str) -> str:
-    """Return the key of an address; a text that is no address stays as it is.
+    """Return the key of an address; any other text is returned unchanged.
 
     Example:
         >>> network_of("2001:db8::1:2:3:4"), network_of("::ffff:192.0.2.1"), network_of("192.0.2.1")

@@ -168,7 +168,7 @@ PLACES_OF_ONE: Final = 5
 class PasswordPlaces:
     """Places for the checks of passwords of one kind of callers; for the server's thread.
 
-    They keep guessers from keeping those out who were here before.
+    They keep guessers from locking out known users.
 
     Attributes:
         turn: lets one check run at a time: each takes memory and a processor.

@@ -35,7 +35,7 @@ def known_of(group: Group, recovery: DestinationRecovery | None) -> list[str]:
 
 
 def next_steps(group: Group, recovery: DestinationRecovery | None) -> list[str]:
-    """Return advice, the most urgent first; none = the group has a cause and no messages left."""
+    """Return advice, the most urgent first; empty if the group has a cause and no messages left."""
     state = None if recovery is None else recovery.state
     steps = []
     if group.exhausted:

@@ -62,7 +62,7 @@ ACTIONS: Final = {
 
 
 def describe(selection: Selection) -> list[tuple[str, str]]:
-    """Return the conditions of a selection as pairs of words; none = everything."""
+    """Return the conditions of a selection as pairs of words; empty = everything."""
     pairs = []
     for condition, value in given(selection):
         if condition.is_moment:
@@ -75,7 +75,7 @@ def describe(selection: Selection) -> list[tuple[str, str]]:
 
 
 def describe_bounds(bounds: Bounds) -> list[tuple[str, str]]:
-    """Return which of the selected messages are taken, as pairs of words; none = all."""
+    """Return which of the selected messages are taken, as pairs of words; empty = all."""
     pairs = [("of these", f"the oldest {bounds.limit:,}")] if bounds.limit else []
     if bounds.one_per_message_id:
         pairs.append(("of the same message id", "only the first"))

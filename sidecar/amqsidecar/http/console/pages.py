@@ -80,7 +80,7 @@ SNOOZES: Final = (
     ("0", "not any more"),
 )
 _EMPTY_NOTE: Final = dict.fromkeys(("note", "owner", "snooze", "merge_into"), "")
-"""The fields of the form of a note; "" = as it is."""
+"""The fields of the form of a note; "" = unchanged."""
 
 
 def routes(console: Console) -> list[BaseRoute]:

@@ -81,7 +81,7 @@ class Plotted(msgspec.Struct, frozen=True, kw_only=True):
         return self.width - _LEFT - _RIGHT
 
     def widened(self) -> "Plotted":
-        """Return the same as wide as a page."""
+        """Return this plot at the width of a page."""
         return msgspec.structs.replace(self, key=f"{self.key}-wide", width=_WIDE)
 
     @property
