@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -339,6 +340,29 @@ def test_two_stores_of_one_name_do_not_take_each_others_token_for_a_proof(tmp_pa
     assert not [event for event in first.events if type(event) is CycleRecovered]
     assert [event.sent_count for event in first.events if type(event) is CycleInDoubt] == [1]
     first.kill()
+
+
+def test_a_link_lost_right_after_its_first_token_leaves_no_cycle_in_doubt(tmp_path: Path) -> None:
+    class LostAfterCreation(MemoryLink):
+        def create_token(self, number: int) -> None:
+            super().create_token(number)
+            raise LinkLost("the broker ended it")
+
+    world = World(tmp_path)
+    world.link_type = LostAfterCreation
+    with pytest.raises(LinkLost):
+        world.start()
+    world.link_type = MemoryLink
+    world.broker.commit_fault = lambda: "lost_before"
+    for _ in range(2):
+        with suppress(LinkLost):
+            world.connect()
+    assert [type(event) for event in world.events] == []
+    world.broker.commit_fault = lambda: None
+    world.connect()
+    world.die("pay")
+    run_until(world, lambda: world.store.count_rows(ALL))
+    world.kill()
 
 
 def test_a_new_store_makes_no_second_token_while_another_holds_the_first(tmp_path: Path) -> None:
