@@ -62,8 +62,9 @@ class Site:
         is_artemis = isinstance(broker, ArtemisBroker)
         self.queue = f"{unique}.orders"
         self.peer = JmsPeer.of(broker, provider, process=process or shared_process())
-        # Why: all spans are counted, and other tests on this broker leave their dead letters.
-        self.peer.consume("DLQ" if is_artemis else "ActiveMQ.DLQ")
+        # Why: all spans are counted, and other tests leave dead letters here and in other queues.
+        dead_letters = "DLQ" if is_artemis else "ActiveMQ.DLQ"
+        self.peer.consume(dead_letters)
         self.receiver = receiver
         self.sidecar = SidecarProcess(
             folder,
@@ -71,6 +72,7 @@ class Site:
             policy=write_policy(folder, ARTEMIS if is_artemis else CLASSIC),
             sets=[
                 "intake.backlog=process",
+                f"intake.queues=[{dead_letters}]",
                 "redelivery.exhausted=keep",
                 f"otel.endpoint={receiver.url}",
                 "otel.sampling=1",

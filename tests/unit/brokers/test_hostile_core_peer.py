@@ -10,6 +10,7 @@ from amqsidecar.brokers.core.session import CoreSession
 from amqsidecar.clock import SystemClock
 from amqsidecar.errors import LinkLost
 from support.brokers.loopback import at_loopback
+from support.waiting import PATIENCE_S
 from support.wires.hostile_broker import hostile_broker
 from support.wires.hostile_core import ATTACKS
 
@@ -50,7 +51,7 @@ def talk(endpoint: Endpoint, sessions: list[CoreSession]) -> None:
         session.create_consumer("queue", window_bytes=WINDOW_BYTES)
         session.start()
         sessions.append(session)
-        connection.wait_for(lambda: False, "end")
+        connection.wait_for(lambda: False, "end", PATIENCE_S)
 
 
 def assert_little_is_kept(session: CoreSession) -> None:
