@@ -252,8 +252,8 @@ def test_large_messages_wait_through_a_kill_of_the_broker(
     # Why without a sidecar: the broker delivers by itself.
     found = peer.consume(name, count=2)
     assert time.monotonic() - began_s >= 2.5
-    assert sorted(one.test_id for one in found) == sorted(one.test_id for one in sent)
-    assert [one.body for one in found] == [one.body for one in sent]
+    # Why in no order: both are overdue when the broker is there again.
+    assert {one.test_id: one.body for one in found} == {one.test_id: one.body for one in sent}
 
 
 def test_only_the_subscription_where_it_died_gets_it_again(
