@@ -123,16 +123,16 @@ class Recovery:
         events: list[AnyEvent] = []
         self._uid = state.uid
         first = self._leap(0)
-        # Why the second: process or link may have ended right after it made its first token.
-        is_foreign = token not in (None, first)
-        if not (state.token_created or self._adopts_tokens) and is_foreign:
+        # Why the first: process or link may have ended right after it made its first token.
+        foreign = None if token == first else token
+        if not (state.token_created or self._adopts_tokens) and foreign is not None:
             raise _another_stores(state.instance)
         last = judge_token(state, token) if state.token_created else None
         is_set_back = last is LastCycle.IN_DOUBT and token is not None
         held_count = self._hold_all(state, now_ms) if is_set_back else 0
         with self._store.transaction() as tx:
             if last is None:
-                cycle = self._leap(token) if token is not None and is_foreign else first
+                cycle = first if foreign is None else self._leap(foreign)
             else:
                 cycle = self._settle(tx, state, token, last, now_ms, events, held_count)
         if events:

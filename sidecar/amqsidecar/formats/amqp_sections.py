@@ -82,7 +82,7 @@ def split_head(beginning: bytes) -> tuple[dict[int, bytes], int]:
     except (IndexError, struct.error):
         at = len(beginning)
     if at == len(beginning):
-        raise UndecodableMessage("the body does not begin where it is looked for")
+        raise UndecodableMessage("the bytes end before the body begins")
     return sections, at
 
 

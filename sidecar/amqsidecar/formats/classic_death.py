@@ -1,4 +1,4 @@
-"""What Classic notes on a dead letter, on every wire: why it died, and that it was non-persistent.
+"""Marks that Classic leaves on a dead letter, on every wire: its cause, and lost persistence.
 
 Source: ActiveMQ Classic, RegionBroker.sendToDeadLetterQueue (`dlqDeliveryFailureCause`,
 `originalDeliveryMode`; an application's copy has them, too).

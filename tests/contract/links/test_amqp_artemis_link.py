@@ -7,7 +7,6 @@ import pytest
 from proton import Message, byte, symbol
 
 from amqsidecar.broker import BrokerKind, Delivery, IntakeQueue, Resend, TakeSession
-from amqsidecar.brokers.amqp.links import AmqpDelivery
 from amqsidecar.brokers.amqp_artemis.link import AmqpArtemisLink
 from amqsidecar.brokers.amqp_artemis.take import AmqpArtemisTake
 from amqsidecar.brokers.artemis.left_behind import STUCK
@@ -26,7 +25,7 @@ from support.brokers.broker_xml import STOCK_MANAGEMENT_ADDRESS_SETTING, artemis
 from support.brokers.real import ArtemisBroker, Broker, spoken
 from support.jms.peer import ALL_TYPES, JmsPeer
 from support.links import cycles
-from support.links.amqp_artemis import AmqpArtemisHarness
+from support.links.amqp_artemis import AmqpArtemisHarness, leave_before_commit
 from support.links.cycles import IDLE_S, receive, resend, resend_of, stay_idle, with_token
 from support.links.harness import await_depth
 from support.links.terms import effects_of
@@ -306,14 +305,7 @@ def test_messages_that_the_broker_delivers_to_no_consumer_are_reported(
     deliveries = receive(other, 3)
     link.attach([harness.intake()], 10)
     assert left() == left() == []
-    assert other.intake is not None
-    transaction = other._cycle._tools.coordinator.begin()
-    for delivery in deliveries[:2]:
-        assert isinstance(delivery.handle, AmqpDelivery)
-        transaction.accept(delivery.handle)
-    other._connection.pump(0)
-    other.intake.close()
-    other._connection.run_until(lambda: other.intake.is_closed, PATIENCE_S)
+    leave_before_commit(other, deliveries[:2])
     receive(link, 1)
     left()
     assert left() == [("stuck_in_broker", 2)]

@@ -10,7 +10,6 @@ import pytest
 from proton import Message
 
 from amqsidecar.broker import Delivery, IntakeQueue
-from amqsidecar.brokers.amqp.links import AmqpDelivery
 from amqsidecar.brokers.amqp_artemis.link import AmqpArtemisLink
 from amqsidecar.brokers.artemis.link_settings import ArtemisLinkSettings
 from amqsidecar.brokers.classic.link_settings import ClassicLinkSettings
@@ -22,7 +21,7 @@ from support.brokers.core_acceptor import CoreAcceptorArtemis
 from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
 from support.brokers.web_console import ConsoleBroker
 from support.jms.peer import JmsMessage, JmsPeer
-from support.links.amqp_artemis import AmqpArtemisHarness
+from support.links.amqp_artemis import AmqpArtemisHarness, leave_before_commit
 from support.links.openwire import OpenWireHarness
 from support.machine.ports import free_port
 from support.machine.processes import run_program
@@ -30,7 +29,7 @@ from support.sidecar.doctor import Verdict, run_doctor
 from support.sidecar.policy import write_policy
 from support.sidecar.process import COMMAND, SidecarProcess
 from support.versions import CLASSIC_5, CLASSIC_6
-from support.waiting import PATIENCE_S, eventually
+from support.waiting import eventually
 from support.wires.openwire import WireMessage
 
 pytestmark = pytest.mark.broker
@@ -728,13 +727,7 @@ def handed_out_to_nobody(broker: ArtemisBroker, name: str) -> Iterator[None]:
             return len(deliveries)
 
         eventually(lambda: received() == 3, what="all have come")
-        transaction = other._cycle._tools.coordinator.begin()
-        for delivery in deliveries[:2]:
-            assert isinstance(delivery.handle, AmqpDelivery)
-            transaction.accept(delivery.handle)
-        other._connection.pump(0)
-        other.intake.close()
-        other._connection.run_until(lambda: other.intake.is_closed, PATIENCE_S)
+        leave_before_commit(other, deliveries[:2])
         yield
         other.close()
 

@@ -1,8 +1,11 @@
 """The harness of the AMQP link to Artemis."""
 
+from collections.abc import Sequence
+
 from proton import Message
 
-from amqsidecar.broker import LookSession
+from amqsidecar.broker import Delivery, LookSession
+from amqsidecar.brokers.amqp.links import AmqpDelivery
 from amqsidecar.brokers.amqp_artemis.link import AmqpArtemisLink
 from amqsidecar.brokers.amqp_artemis.take import AmqpArtemisTake
 from amqsidecar.brokers.artemis.link_settings import ArtemisLinkSettings
@@ -11,6 +14,7 @@ from support.brokers.real import spoken
 from support.links.amqp_messages import AmqpClient, copies_of, drained
 from support.links.artemis import ArtemisHarness
 from support.links.harness import Drained
+from support.waiting import PATIENCE_S
 
 _SILENT_S_MAX = 20.0
 """The broker ends a connection that is silent for a minute."""
@@ -75,3 +79,16 @@ class AmqpArtemisHarness(ArtemisHarness):
     def close(self) -> None:
         self._client.close()
         super().close()
+
+
+def leave_before_commit(link: AmqpArtemisTake, deliveries: Sequence[Delivery]) -> None:
+    """Accept deliveries in a transaction, and stop reading before it commits."""
+    transaction = link._cycle._tools.coordinator.begin()
+    for delivery in deliveries:
+        assert isinstance(delivery.handle, AmqpDelivery)
+        transaction.accept(delivery.handle)
+    link._connection.pump(0)
+    assert link.intake is not None
+    intake = link.intake
+    intake.close()
+    link._connection.run_until(lambda: intake.is_closed, PATIENCE_S)
