@@ -6,12 +6,12 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 from amqsidecar.engine import crash_points
 from amqsidecar.wiring.app import CRASH_POINT_VARIABLE
 from chaos.pairs import Pair
 from chaos.stage import LEASE_S, Stage
+from support.machine.processes import freeze
 from support.machine.proxy import DIRECTIONS
 from support.waiting import eventually
 
@@ -147,9 +147,7 @@ def _slow(stage: Stage, step: Step) -> None:
 def _stop_sidecar(stage: Stage, step: Step) -> None:
     process = stage.sidecar.process
     assert process is not None
-    process.send_signal(signal.SIGSTOP)
-    state = Path(f"/proc/{process.pid}/stat")
-    eventually(lambda: ") T " in state.read_text(), what="the sidecar stops")
+    freeze(process.pid)
     if step.name == "stop the sidecar, start an heir":
         refused = stage.sidecar.run_refused(expect=69)
         assert "in use by another service" in refused, refused
@@ -199,7 +197,7 @@ def _freeze(stage: Stage, _step: Step) -> None:
     """Long enough that the others take over what it had begun."""
     process = stage.sidecar.process
     assert process is not None
-    process.send_signal(signal.SIGSTOP)
+    freeze(process.pid)
     _pass_s(3 * LEASE_S)
     process.send_signal(signal.SIGCONT)
     stage.counts["stops"] += 1

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 from collections.abc import Mapping
 from contextlib import nullcontext
 
@@ -60,7 +61,8 @@ def crash_point_of(environ: Mapping[str, str]) -> CrashPoint:
         if reached == name:
             left -= 1
             if left == 0:
-                os.kill(os.getpid(), crash)
+                # Why this thread: another one would get the signal later, and this one run on.
+                signal.pthread_kill(threading.get_ident(), crash)
 
     return hit
 

@@ -20,6 +20,7 @@ from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
 from support.jms.ledger import Count, altered, assert_each_ended_once
 from support.jms.message import JmsMessage
 from support.jms.peer import ALL_TYPES, FlakyConsumer, JmsPeer
+from support.machine.processes import is_stopped
 from support.sidecar.policy import write_policy
 from support.sidecar.process import SidecarProcess
 from support.tier import at_length
@@ -218,8 +219,7 @@ def test_a_purge_of_the_dead_letter_queue_during_the_intake_doubles_none_and_sto
         crash = {CRASH_POINT_VARIABLE: f"{place}:3:SIGSTOP"}
         process = sidecar.start(ready=False, environ=crash).process
         assert process is not None
-        state = Path(f"/proc/{process.pid}/stat")
-        eventually(lambda: ") T " in state.read_text(), what=f"the sidecar stops at {place}")
+        eventually(lambda: is_stopped(process.pid), what=f"the sidecar stops at {place}")
         purged = purge(site.broker, site.dead_letter_queue)
         process.send_signal(signal.SIGCONT)
         sidecar.wait_ready()

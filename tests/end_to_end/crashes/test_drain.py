@@ -10,6 +10,7 @@ from amqsidecar.wiring.app import CRASH_POINT_VARIABLE
 from support.brokers.broker_xml import attempts_without_limit
 from support.brokers.real import ArtemisBroker
 from support.jms.peer import JmsPeer
+from support.machine.processes import is_stopped
 from support.sidecar.process import SidecarProcess
 from support.waiting import eventually
 
@@ -40,8 +41,7 @@ def test_a_draining_sidecar_is_alive_and_ends_in_time(tmp_path: Path) -> None:
         peer.fail("e2e.late.drain", messages=1, deliveries=1)
         process = sidecar.start(ready=False).process
         assert process is not None
-        state = Path(f"/proc/{process.pid}/stat")
-        eventually(lambda: ") T " in state.read_text(), what="it stops before a commit")
+        eventually(lambda: is_stopped(process.pid), what="it stops before a commit")
         broker.pause()
         process.send_signal(signal.SIGTERM)
         process.send_signal(signal.SIGCONT)

@@ -25,6 +25,7 @@ from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
 from support.jms.ledger import assert_each_ended_once
 from support.jms.message import JmsMessage
 from support.jms.peer import ALL_TYPES, FlakyConsumer, JmsPeer
+from support.machine.processes import is_stopped
 from support.sidecar.policy import FOUR_ATTEMPTS, write_policy
 from support.sidecar.process import SidecarProcess
 from support.tier import at_length
@@ -142,8 +143,7 @@ class Run:
         crash = {CRASH_POINT_VARIABLE: f"{name}:2:SIGSTOP"}
         process = self.sidecar.start(ready=False, environ=crash).process
         assert process is not None
-        state = Path(f"/proc/{process.pid}/stat")
-        eventually(lambda: ") T " in state.read_text(), what=f"the sidecar stops at {name}")
+        eventually(lambda: is_stopped(process.pid), what=f"the sidecar stops at {name}")
         eventually(lambda: not is_connected(process.pid), what="the broker gives it up")
         process.send_signal(signal.SIGCONT)
         eventually(

@@ -21,6 +21,7 @@ from support.brokers.real import ArtemisBroker, Broker, ClassicBroker
 from support.jms.ledger import assert_each_ended_once
 from support.jms.message import JmsMessage
 from support.jms.peer import ALL_TYPES, FlakyConsumer, JmsPeer
+from support.machine.processes import is_stopped
 from support.sidecar.policy import FOUR_ATTEMPTS, write_policy
 from support.sidecar.process import SidecarProcess
 from support.stores.postgres_server import PostgresServer
@@ -284,7 +285,8 @@ def test_two_of_three_are_frozen_for_longer_than_their_lease(run: Run) -> None:
     """They are taken over; when they wake up they continue as another instance."""
     run.start(crashes=("stored:3:SIGSTOP", "committed:3:SIGSTOP"))
     frozen = run.sidecars[:2]
-    run.produce_until(lambda: all(map(is_stopped, frozen)), "both are frozen")
+    processes = [process for sidecar in frozen if (process := sidecar.process) is not None]
+    run.produce_until(lambda: all(is_stopped(one.pid) for one in processes), "both are frozen")
     run.wait_settled(*frozen)
     for sidecar in frozen:
         assert sidecar.process is not None
@@ -385,9 +387,3 @@ def test_a_wire_that_accepts_outside_its_transactions_is_refused(
 def has_been_up(sidecar: SidecarProcess) -> bool:
     """Return whether a process has begun to read dead letters."""
     return any(line["event"] == "link_up" for line in sidecar.log_lines())
-
-
-def is_stopped(sidecar: SidecarProcess) -> bool:
-    """Return whether a process was stopped by SIGSTOP."""
-    assert sidecar.process is not None
-    return ") T " in Path(f"/proc/{sidecar.process.pid}/stat").read_text(encoding="utf-8")

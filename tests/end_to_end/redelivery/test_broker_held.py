@@ -31,6 +31,7 @@ from support.jms.message import JmsMessage
 from support.jms.peer import FlakyConsumer, JmsPeer
 from support.jms.redelivered import receipts, waits_ms
 from support.links.amqp_artemis import AmqpArtemisHarness
+from support.machine.processes import is_stopped
 from support.sidecar.policy import write_policy
 from support.sidecar.process import SidecarProcess
 from support.waiting import PATIENCE_S, eventually
@@ -197,8 +198,7 @@ def test_two_sidecars_share_and_one_wakes_up_late(
         process = sidecar.start(ready=False, environ=freeze).process
         assert process is not None
         traffic.produce(len(FAILURES))
-        state = Path(f"/proc/{process.pid}/stat")
-        eventually(lambda: ") T " in state.read_text(), what="the sidecar stops in its commit")
+        eventually(lambda: is_stopped(process.pid), what="the sidecar stops in its commit")
         other.start()
         traffic.produce(len(FAILURES))
         traffic.wait_for_successes(consumer)

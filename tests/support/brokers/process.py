@@ -17,7 +17,7 @@ from amqsidecar.brokers.connection.endpoint import Endpoint
 from support.brokers.broker_xml import PASSWORD, USER
 from support.brokers.jvm import Jvm
 from support.machine.ports import is_open
-from support.machine.processes import started
+from support.machine.processes import freeze, started
 from support.tier import at_length
 from support.versions import Release
 from support.waiting import PATIENCE_S, eventually
@@ -196,7 +196,7 @@ class Broker(ABC):
 
     def pause(self) -> None:
         """Freeze the process: it keeps its connections and answers nothing."""
-        os.kill(self.pid, signal.SIGSTOP)
+        freeze(self.pid)
 
     def resume(self) -> None:
         """Resume a paused process."""

@@ -1,10 +1,14 @@
-"""Processes of tests: start one or leave nothing of it behind, and wait for its end."""
+"""Processes of tests: start one or leave nothing of it behind, freeze it, wait for its end."""
 
 import os
 import platform
+import signal
 import subprocess
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
+
+from support.waiting import eventually
 
 
 class Server(Protocol):
@@ -56,6 +60,34 @@ def wait_or_kill(process: "subprocess.Popen[Any]", within_s: float) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+
+
+def freeze(pid: int) -> None:
+    """Stop a process by SIGSTOP; returns once none of its threads runs.
+
+    Raises:
+        ProcessLookupError: it has ended.
+    """
+    os.kill(pid, signal.SIGSTOP)
+    # Why waited for: one thread gets the signal, and the others run until it is scheduled.
+    eventually(lambda: is_stopped(pid), what=f"process {pid} stops")
+
+
+def is_stopped(pid: int) -> bool:
+    """Return whether each thread of a process is stopped.
+
+    Raises:
+        ProcessLookupError: it has ended.
+    """
+    states = []
+    for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
+        try:
+            states.append(stat.read_text().rpartition(") ")[2][0])
+        except (FileNotFoundError, ProcessLookupError):
+            return False  # A thread ends just now.
+    if set(states) <= {"Z", "X"}:
+        raise ProcessLookupError(f"process {pid} has ended")
+    return set(states) == {"T"}
 
 
 def kill_tether(tether: "subprocess.Popen[Any]") -> None:

@@ -25,7 +25,7 @@ import psycopg
 from psycopg import sql
 
 from support.machine.ports import free_port
-from support.machine.processes import kill_tether, started
+from support.machine.processes import freeze, kill_tether, started
 from support.waiting import PATIENCE_S, eventually
 
 USER = "postgres"
@@ -135,11 +135,15 @@ class PostgresServer:
 
     def pause(self) -> None:
         """Freeze it: connections stay, nothing is answered."""
-        self._signal_all(signal.SIGSTOP)
+        for pid in self._pids():
+            with contextlib.suppress(ProcessLookupError):
+                freeze(pid)
 
     def resume(self) -> None:
         """Resume a frozen server."""
-        self._signal_all(signal.SIGCONT)
+        for pid in self._pids():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
 
     def restart(self) -> Self:
         """Stop it as an operator does (sessions end), and start it on the same data."""
@@ -281,14 +285,10 @@ class PostgresServer:
     def _pids(self) -> list[int]:
         """Freeze the first process, so that it makes no more; return it and its children."""
         assert self._process is not None
-        os.kill(self._process.pid, signal.SIGSTOP)
+        with contextlib.suppress(ProcessLookupError):
+            freeze(self._process.pid)
         children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
         return [self._process.pid, *map(int, children.read_text().split())]
-
-    def _signal_all(self, number: int) -> None:
-        for pid in self._pids():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, number)
 
     def _reap(self) -> None:
         if self._process is not None:
