@@ -327,7 +327,6 @@ class LookSession(Protocol):
         time only if the destination has filters or held up a link before (`LinkLost.held_up_by`).
 
         Args:
-            destination: of the send.
             makes: create a missing queue as a final dead-letter queue: durable and never removed by
                 the broker. `problem` says why it can't be created.
         """

@@ -301,7 +301,6 @@ class Ledger(Protocol):
         """Store a value in place of the expected one, durably; one of several writers succeeds.
 
         Args:
-            name: of the value.
             expected: by `read_value`; empty = there is none.
             body: the new value, not empty.
 

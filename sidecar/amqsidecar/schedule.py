@@ -99,7 +99,6 @@ class BrokerSchedule(ScheduleView, Protocol):
         If the process dies inside, some are there and appear at their old time.
 
         Args:
-            row_filter: which messages.
             suffix: the final dead-letter queue is that of the address plus this.
             progress: called after each step.
         """

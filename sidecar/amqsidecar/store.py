@@ -331,7 +331,6 @@ class Store(Rows, Protocol):
         left alone.
 
         Args:
-            row_filter: which rows.
             change: returns the new state of a row; None = it is left. It may be asked again of a
                 row.
             progress: called after each step.

@@ -63,7 +63,14 @@ class RawAnswer(NamedTuple):
 
 
 class Client:
-    """Sends requests, each on a connection of its own."""
+    """Sends requests, each on a connection of its own.
+
+    Args:
+        tls: of `https`.
+        timeout_s: of a whole request, from the name's lookup to the last byte.
+        max_bytes: of a body.
+        permits: whether an address may be connected to; None = each may.
+    """
 
     def __init__(
         self,
@@ -73,14 +80,6 @@ class Client:
         *,
         permits: Callable[[IPv4Address | IPv6Address], bool] | None = None,
     ) -> None:
-        """Set the bounds.
-
-        Args:
-            tls: of `https`.
-            timeout_s: of a whole request, from the name's lookup to the last byte.
-            max_bytes: of a body.
-            permits: whether an address may be connected to; None = each may.
-        """
         self._permits = permits
         self._tls = tls
         self._timeout_s = timeout_s

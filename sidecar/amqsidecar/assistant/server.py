@@ -107,7 +107,6 @@ def http_app(
     """Return the application of streamable HTTP; it keeps no session and no credential.
 
     Args:
-        tools: the tools.
         open_caller: asks the sidecar for the owner of a token.
         listen: the address, such as `127.0.0.1`.
         public_url: where clients reach it from outside; "" = only from this machine.

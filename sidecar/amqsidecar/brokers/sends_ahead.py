@@ -36,7 +36,12 @@ class SendsAhead(Generic[BegunT]):
     If the process dies, nothing of the transaction has happened.
 
     Attributes:
-        misrouted: of the transaction that was begun last.
+        misrouted: returns why the broker routed some sends of the newest transaction nowhere.
+
+    Args:
+        start: begins a transaction and hands its sends to the broker.
+        undo: rolls it back.
+        watch: called before each start.
     """
 
     def __init__(
@@ -45,13 +50,6 @@ class SendsAhead(Generic[BegunT]):
         undo: Callable[[BegunT], None],
         watch: WatchSends = watch_nothing,
     ) -> None:
-        """Begin nothing yet.
-
-        Args:
-            start: begins a transaction and hands its sends to the broker.
-            undo: rolls it back.
-            watch: called before each start.
-        """
         self._watch = watch
         self.misrouted: Misrouted = dict
         self._start = start

@@ -94,7 +94,6 @@ def print_rows(
         rows: their cells.
         below: number of the last columns that are printed in the second line of a row.
         spare: columns to leave out where there is no room, in this order.
-        is_wide: see above.
     """
     columns = list(zip(headers, *rows, strict=True))
     if is_wide or not sys.stdout.isatty():

@@ -44,7 +44,6 @@ def read_config(config_file: Path | None, sets: Sequence[str] | None) -> Config:
 
     Args:
         config_file: path from the command line; None = the default in the help of `ConfigFile`.
-        sets: of the command line.
 
     Raises:
         ConfigError: with every problem found.

@@ -59,7 +59,6 @@ class BackgroundConsumer(ABC):
     """
 
     def __init__(self, endpoint: Endpoint, queue: str, failures: int) -> None:
-        """Prepare; nothing is connected yet."""
         self._endpoint = endpoint
         self._queue = queue
         self._failures = failures

@@ -236,7 +236,6 @@ def play(
     """Play the demo; return the exit code.
 
     Args:
-        kind: of the broker.
         running: play on this broker; None = start one.
         broker_home: start it out of this distribution; None = out of the cache, where it is
             fetched by Maven once.

@@ -73,7 +73,6 @@ class Guest:
         instance: str,
         queues: Sequence[str],
     ) -> None:
-        """Prepare; nothing is connected yet."""
         self.leftovers: list[str] = []
         self.applications = applications
         self.options = running.options

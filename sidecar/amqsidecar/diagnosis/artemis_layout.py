@@ -282,7 +282,6 @@ def copies_finding(
     """Yield the roles with rights on the queue of the listener's copies, if a run reads it.
 
     Args:
-        intake: the queues that a run reads.
         roles: of that queue, with their rights; () = not known.
         has_keys: whether the run can prove that the listener wrote a copy.
     """

@@ -24,7 +24,6 @@ def keeping_findings(
     """Yield whether the broker keeps waiting messages, and where it may lose them.
 
     Args:
-        link: open.
         origins: where dead letters come from.
         may_ask: whether the broker reports its queues and settings to this user.
     """

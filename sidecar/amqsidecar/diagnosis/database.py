@@ -49,7 +49,6 @@ def look_at_database(url: str, password: str | None, schema: str) -> DatabaseFac
     """Return the facts about a database; changes nothing in it.
 
     Args:
-        url: of the database.
         password: None = by libpq's own ways.
         schema: where the schedule is, or will be.
     """

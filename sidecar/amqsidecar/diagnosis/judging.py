@@ -276,7 +276,6 @@ def clock_finding(kind: BrokerKind, ahead_ms: int) -> Finding:
     is sent in milliseconds, and the broker counts.
 
     Args:
-        kind: of the broker.
         ahead_ms: by how much its clock is ahead of ours; negative = behind.
     """
     off_ms = abs(ahead_ms)

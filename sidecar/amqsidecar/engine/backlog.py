@@ -15,6 +15,15 @@ class BacklogGate:
     A source is counted when it is first read (`meet`), else when its first dead letter arrives. The
     store keeps the counts. Several sidecars may share a backlog, so each cycle that may still find
     backlog reads the store's counts first (`begin`).
+
+    Args:
+        count: asks the broker how many messages a dead-letter queue holds.
+        holds: False = a backlog is processed like anything else.
+        threshold: a queue that holds no more than this is no backlog.
+        count_limit: counts don't go beyond this (Classic's browser); a held backlog of at least
+            this many is counted again when it has been taken. None = counts are exact.
+        is_newborn: returns whether a queue was made while we looked: nothing in it is backlog,
+            however many died before it was first read.
     """
 
     def __init__(
@@ -26,17 +35,6 @@ class BacklogGate:
         count_limit: int | None = None,
         is_newborn: Callable[[Destination], bool] = lambda _source: False,
     ) -> None:
-        """Make a gate.
-
-        Args:
-            count: asks the broker how many messages a dead-letter queue holds.
-            holds: False = a backlog is processed like anything else.
-            threshold: a queue that holds no more than this is no backlog.
-            count_limit: counts don't go beyond this (Classic's browser); a held backlog of at least
-                this many is counted again when it has been taken. None = counts are exact.
-            is_newborn: returns whether a queue was made while we looked: nothing in it is backlog,
-                however many died before it was first read.
-        """
         self._remaining: dict[str, int] = {}
         self._counted: dict[str, int] = {}
         self._taken: Counter[str] = Counter()

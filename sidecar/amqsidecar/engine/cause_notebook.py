@@ -115,9 +115,7 @@ class CauseNotebook:
         One that does not name its redelivery may be of a later death of the same message, too.
 
         Args:
-            note: the note.
             now_s: when it came.
-            has_one_queue: see there.
             is_shared: another instance handed it over.
         """
         note = self._by_message_id(note, now_s)

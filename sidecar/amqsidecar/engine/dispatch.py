@@ -72,7 +72,6 @@ class Dispatch:
             tx: its writes count only with the rest of the cycle.
             due: rows whose time has come; sorted again where one may have ended a link.
             encoding: of the cycle.
-            now_ms: the time.
             events: receives the events of the others.
             hides_others: more rows may be due than these.
         """
@@ -219,7 +218,6 @@ class Dispatch:
         Args:
             tx: parks the others; counts only with the rest of the cycle.
             rows: to send now.
-            now_ms: the time.
             events: receives the events of the others.
         """
         passing: list[DueRow] = []

@@ -62,6 +62,11 @@ class Gates:
 
     Only redeliveries pass gates; messages to a final dead-letter queue don't. A person's retries
     skip them; they are notified.
+
+    Args:
+        gates: by the name that operators know, in the order in which they are asked.
+        report_waits: called after each cycle.
+        report_fault: called when a gate raises on a notification, once for each gate.
     """
 
     def __init__(
@@ -70,13 +75,6 @@ class Gates:
         report_waits: ReportWaits = _ignore_waits,
         report_fault: ReportFault = _ignore_fault,
     ) -> None:
-        """Make them.
-
-        Args:
-            gates: by the name that operators know, in the order in which they are asked.
-            report_waits: called after each cycle.
-            report_fault: called when a gate raises on a notification, once for each gate.
-        """
         self._gates = gates
         self._group_gates = {
             name: gate for name, gate in gates.items() if isinstance(gate, GroupGate)
@@ -98,7 +96,6 @@ class Gates:
         Args:
             tx: its writes count only with the rest of the cycle.
             rows: that would be sent now.
-            now_ms: the time.
             events: receives new events.
         """
         if not self._gates:

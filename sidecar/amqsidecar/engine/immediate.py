@@ -78,7 +78,6 @@ class ImmediateSends:
         Args:
             taken: rows that the cycle takes.
             replacing: numbers of rows that replace other rows; they are stored.
-            now_ms: the time.
             due: rows that the cycle sends from the schedule.
             limit: maximum rows sent, including `due`.
             may_send: False = only messages kept in their queues are sent.

@@ -33,7 +33,15 @@ ORIGINS: Final = ("_AMQ_ORIG_ADDRESS", '"m.x-opt-ORIG-ADDRESS"')
 
 
 class Manual:
-    """The dead letters that are left to a person; equal if both leave the same."""
+    """The dead letters that are left to a person; equal if both leave the same.
+
+    Args:
+        patterns: of origins and of dead-letter queues, as `parse_pattern` reads them; with
+            `ALL` among them every dead letter is left to a person.
+        names: of Classic's dead-letter queues; None = they name no origins.
+        known: the dead-letter queues that options and rules of Classic name.
+        redelivers: the rules redeliver these dead letters straight from their queues.
+    """
 
     def __init__(
         self,
@@ -43,15 +51,6 @@ class Manual:
         known: Sequence[IntakeQueue] = (),
         redelivers: bool = False,
     ) -> None:
-        """Read the patterns.
-
-        Args:
-            patterns: of origins and of dead-letter queues, as `parse_pattern` reads them; with
-                `ALL` among them every dead letter is left to a person.
-            names: of Classic's dead-letter queues; None = they name no origins.
-            known: the dead-letter queues that options and rules of Classic name.
-            redelivers: the rules redeliver these dead letters straight from their queues.
-        """
         self.redelivers = redelivers
         found = tuple(dict.fromkeys(queue(parse_pattern(one).name) for one in patterns))
         self.is_all = queue(ALL) in found

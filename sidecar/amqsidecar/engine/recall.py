@@ -70,7 +70,19 @@ class FinalQueues:
 
 
 class RecallJudge:
-    """Judges messages out of final queues; asks another judge about all others."""
+    """Judges messages out of final queues; asks another judge about all others.
+
+    Args:
+        judge: of dead letters.
+        store: knows the messages in final queues; asked in the transaction of the cycle.
+        finals: which queues are final.
+        in_place: dead-letter queues that may hold messages with a row, since they were not read
+            before; canonical texts; None = all.
+        manual: dead letters left to a person.
+        keeps_exhausted: messages that were not chosen stay in the schedule; False = they go
+            back.
+        holds_backlog: a dead letter that has a row is held when it is taken.
+    """
 
     def __init__(
         self,
@@ -83,19 +95,6 @@ class RecallJudge:
         keeps_exhausted: bool,
         holds_backlog: bool,
     ) -> None:
-        """Wrap the judge.
-
-        Args:
-            judge: of dead letters.
-            store: knows the messages in final queues; asked in the transaction of the cycle.
-            finals: which queues are final.
-            in_place: dead-letter queues that may hold messages with a row, since they were not read
-                before; canonical texts; None = all.
-            manual: dead letters left to a person.
-            keeps_exhausted: messages that were not chosen stay in the schedule; False = they go
-                back.
-            holds_backlog: a dead letter that has a row is held when it is taken.
-        """
         self._judge = judge
         self._store = store
         self._finals = finals

@@ -78,7 +78,15 @@ class Owned(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Recovery:
-    """Becomes the owner of an instance and settles its last cycle."""
+    """Becomes the owner of an instance and settles its last cycle.
+
+    Args:
+        link: must be open.
+        store: has the unfinished cycle.
+        clock: of the events.
+        observe: called with the settled cycle.
+        adopts_tokens: whether a store without a token takes one that it has not made.
+    """
 
     def __init__(
         self,
@@ -89,15 +97,6 @@ class Recovery:
         *,
         adopts_tokens: bool = True,
     ) -> None:
-        """Prepare.
-
-        Args:
-            link: must be open.
-            store: has the unfinished cycle.
-            clock: of the events.
-            observe: called with the settled cycle.
-            adopts_tokens: whether a store without a token takes one that it has not made.
-        """
         self._link = link
         self._store = store
         self._clock = clock

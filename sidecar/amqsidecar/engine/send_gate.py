@@ -65,15 +65,14 @@ class GateAnswer(msgspec.Struct, frozen=True):
 
 
 class SendGate:
-    """The gate of one link; it belongs to the thread of the link."""
+    """The gate of one link; it belongs to the thread of the link.
+
+    Args:
+        link: over which messages are sent.
+        rules: of the judge.
+    """
 
     def __init__(self, link: LookSession, rules: SendRules) -> None:
-        """Make it.
-
-        Args:
-            link: over which messages are sent.
-            rules: of the judge.
-        """
         self._link = link
         self._rules = rules
         self._answers: dict[tuple[Destination, bool], GateAnswer] = {}

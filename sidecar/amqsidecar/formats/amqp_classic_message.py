@@ -115,7 +115,6 @@ def is_native(found: DeadLetterParts, source: Destination) -> bool:
     """Return whether the broker hands on the producer's bytes, and did not encode a JMS message.
 
     Args:
-        found: the message.
         source: the queue it was read from: the broker writes it into each message it encodes.
     """
     return _text_at(found.properties, _TO) != str(source)

@@ -58,10 +58,8 @@ def filter_view(
     """Return the properties and header fields of a message under the names that filters use.
 
     Args:
-        resend: the message.
         target: the address or qualified name to send to.
         encoding: the message's encoding.
-        now_ms: the time.
         expires_by_itself: the broker sets an expiration on messages that arrive there.
 
     Raises:

@@ -39,7 +39,6 @@ def has_expired(cause: str | None, sent_ms: int, expires_at_ms: int, now_ms: int
         cause: the broker's words; None = none.
         sent_ms: when the message was sent.
         expires_at_ms: decides without a cause: the message has expired if this is past; 0 = never.
-        now_ms: the time.
     """
     if cause is None:
         return 0 < expires_at_ms < now_ms

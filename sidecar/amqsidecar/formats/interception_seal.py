@@ -57,7 +57,6 @@ def open_seal(
 
     Args:
         keys: any of which may have made it.
-        text: the seal.
         properties: of the copy, as for `seal`.
         body_digest: returns it for a number in a seal; None = the body can't be read.
     """

@@ -245,7 +245,6 @@ def read_dead_letter(
     Never raises. If the id can't be found it is None, and the message can't be acked.
 
     Args:
-        data: the message.
         source: the queue where it was found; None = irrelevant.
         now_ms: without a cause, a message whose expiration is before this has expired.
     """

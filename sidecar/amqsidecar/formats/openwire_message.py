@@ -167,7 +167,6 @@ class OpenWireResendEncoder:
         """Return the frame of a token: a persistent text message, so that a console can show it.
 
         Args:
-            queue: the token queue.
             cycle: the cycle number.
             transaction: the nested transaction id, or the null field.
             now_ms: its timestamp.

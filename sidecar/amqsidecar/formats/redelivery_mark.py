@@ -119,7 +119,6 @@ def life_of(
     """Return redelivery id and count of a dead letter; None and 0 = its first life.
 
     Args:
-        marks: the marks on it.
         places: where it died, and where it lies: a sidecar sent it to one of them. None = unknown.
         identity: as in `check_of`.
         is_given_up: its consumer made this copy, to give the message up with a cause

@@ -359,7 +359,6 @@ def interception_headers(given_up: GivenUp, duplicate_id: str) -> list[Header]:
     removed, as for every dead letter.
 
     Args:
-        given_up: the message.
         duplicate_id: makes the broker drop a second copy.
     """
     address = given_up.address.partition("::")[0].encode()

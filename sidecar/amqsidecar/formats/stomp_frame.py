@@ -202,15 +202,12 @@ class FrameReader:
         broken: the frame whose size, or number of headers, caused the problem; without its body.
         is_let_in: the log-in has succeeded, so that a MESSAGE may have `MESSAGE_BYTES_MAX`;
             all else, and before that everything, has `OTHER_BYTES_MAX` at most.
+
+    Args:
+        begin: begins the body of a MESSAGE that has more than `OTHER_BYTES_MAX`.
     """
 
     def __init__(self, *, is_let_in: bool = True, begin: BeginPayload = in_memory) -> None:
-        """Prepare.
-
-        Args:
-            is_let_in: see above.
-            begin: begins the body of a MESSAGE that has more than `OTHER_BYTES_MAX`.
-        """
         self.is_let_in = is_let_in
         self._begin = begin
         self._large: _LargeMessage | None = None

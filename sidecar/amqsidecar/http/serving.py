@@ -43,7 +43,17 @@ _MAX_HEAD_BYTES: Final = 32_768
 
 
 class HttpServer:
-    """Serves an application on one address, in a thread of its own."""
+    """Serves an application on one address, in a thread of its own.
+
+    Args:
+        app: the served application.
+        timeout_s: time limit for a request to arrive, and for the client to go on reading the
+            answer.
+        max_connections: at a time, in total.
+        max_per_address: at a time, from one address.
+        is_shared: whether many people share an address: a proxy's.
+        has_lifespan: whether the application takes ASGI lifespan events.
+    """
 
     def __init__(
         self,
@@ -55,17 +65,6 @@ class HttpServer:
         is_shared: Callable[[str], bool] = lambda _address: False,
         has_lifespan: bool = False,
     ) -> None:
-        """Set it up.
-
-        Args:
-            app: the served application.
-            timeout_s: time limit for a request to arrive, and for the client to go on reading the
-                answer.
-            max_connections: at a time, in total.
-            max_per_address: at a time, from one address.
-            is_shared: whether many people share an address: a proxy's.
-            has_lifespan: whether the application takes ASGI lifespan events.
-        """
         bounds = _Bounds(timeout_s, max_connections, max_per_address, is_shared)
         protocol = partial(_BoundedProtocol, bounds=bounds)
         self._server = _Server(

@@ -228,7 +228,6 @@ class StoreQueries:
         """Return a message and its life as a caller may see them; for a query.
 
         Args:
-            at: of the query.
             reference: row number or redelivery id.
             caller: who asks.
             max_bytes: of the body at most.

@@ -38,7 +38,6 @@ def table_of(
 
     Args:
         segment: whose rows they are.
-        blocks: its events.
         sidecar: name of their writer.
         cause_text: whether the broker's words are kept.
     """

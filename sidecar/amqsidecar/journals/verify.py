@@ -74,7 +74,6 @@ def verify_against(folder: Folder, outbox: Outbox, keeps_all: bool) -> JournalFa
 
     Args:
         folder: where the journal is.
-        outbox: of the store.
         keeps_all: whether no old files are ever removed from this journal.
     """
     # Why first: the files read below may lack segments written after this.

@@ -18,16 +18,15 @@ from amqsidecar.model.schedule import RowView
 
 
 class JournalWriter:
-    """Writes into one journal."""
+    """Writes into one journal.
+
+    Args:
+        folder: where the journal is.
+        sidecar: value of the column `sidecar`.
+        cause_text: whether the broker's cause text is written.
+    """
 
     def __init__(self, folder: Folder, *, sidecar: str, cause_text: bool) -> None:
-        """Prepare.
-
-        Args:
-            folder: where the journal is.
-            sidecar: value of the column `sidecar`.
-            cause_text: whether the broker's cause text is written.
-        """
         self._folder = folder
         self._sidecar = sidecar
         self._cause_text = cause_text

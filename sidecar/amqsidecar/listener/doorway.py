@@ -28,16 +28,15 @@ class _Place(NamedTuple):
 
 
 class Doorway:
-    """The places before the log-in, in the order taken; guests are numbers."""
+    """The places before the log-in, in the order taken; guests are numbers.
+
+    Args:
+        places_max: all places; at most half for one address, three quarters for one network.
+        trusted: networks without these limits, such as the networks of proxies.
+        unread_max: places of clients whose protocol is not known yet; half for one address.
+    """
 
     def __init__(self, places_max: int, trusted: Sequence[IpNetwork], unread_max: int) -> None:
-        """Begin without guests.
-
-        Args:
-            places_max: all places; at most half for one address, three quarters for one network.
-            trusted: networks without these limits, such as the networks of proxies.
-            unread_max: places of clients whose protocol is not known yet; half for one address.
-        """
         self._unread_max = unread_max
         self._unread: dict[int, str] = {}
         self._places_max = places_max

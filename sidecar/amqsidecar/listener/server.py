@@ -36,7 +36,7 @@ _TCP4, _TCP6 = b"\x11", b"\x21"
 
 
 def proxy_header(client: Sequence[Any], listener: Sequence[Any]) -> bytes:
-    """Return the header for a connection."""
+    """Return the header of the PROXY protocol, version 2, that names both ends of a connection."""
     ends = [ip_address(str(end[0]).partition("%")[0]) for end in (client, listener)]
     ports = int(client[1]).to_bytes(2) + int(listener[1]).to_bytes(2)
     if all(isinstance(end, IPv4Address) for end in ends):

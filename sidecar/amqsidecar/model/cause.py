@@ -312,7 +312,6 @@ def group_number(key: bytes, destination: str, group: str) -> int:
 
     Args:
         key: of the schedule; who does not know it can't check a guess of a masked group.
-        destination: of the group.
         group: its cause group.
     """
     text = f"{destination}\n{group}".encode("utf-8", "surrogatepass")

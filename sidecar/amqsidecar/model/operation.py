@@ -383,9 +383,7 @@ def changed_to(
     Who resumes it begins a new probe. Its runner has it while it is open.
 
     Args:
-        operation: as it is.
         state: as it shall be.
-        now_ms: the time.
         actor: the person or program that wants it; "" = itself.
         reason: in their words.
     """

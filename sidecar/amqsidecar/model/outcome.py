@@ -197,7 +197,6 @@ def outcome_of(
         returned_at_ms: when it died again; None = it did not. Has to be asked for after the
             observations, so that no death is missing that they count.
         observations: of its destination, from its re-send on.
-        now_ms: the time.
         window_ms: time after a re-send in which the message may come back.
     """
     if returned_at_ms is not None and returned_at_ms >= resent_at_ms:

@@ -117,7 +117,6 @@ def retry(
 
     Args:
         row: which may change.
-        now_ms: the time.
         actor: the person or program that acts.
         reason: why, in the person's words.
         operation: its number; 0 = none.
@@ -191,7 +190,6 @@ def discard(
 
     Args:
         row: which may change.
-        now_ms: the time.
         actor: the person or program that acts.
         operation: its number, by which it can be undone; 0 = none.
         exports: the messages are written to the journal's folder before.
@@ -265,7 +263,6 @@ def give_back(row: RowView, now_ms: int, due_at_ms: Mapping[int, int]) -> Change
 
     Args:
         row: which may change.
-        now_ms: the time.
         due_at_ms: of rows, by number; the others are left as they are.
     """
     if row.recall is not Recall.RETURN or row.id not in due_at_ms:
@@ -311,7 +308,6 @@ def hold(row: RowView, now_ms: int, actor: str, wait: WaitFor | None = None) -> 
 
     Args:
         row: which may change.
-        now_ms: the time.
         actor: the person or program that acts.
         wait: for the event; None = only a person releases them.
     """
@@ -345,7 +341,6 @@ def end_wait(
     Args:
         row: which may change.
         ended: by number of the row.
-        now_ms: the time.
         exhausting: decides the place of messages whose longest wait has passed; None = they are
             released, too.
     """
@@ -411,7 +406,6 @@ def obey(
         row: which may change.
         note: with the verdict.
         died_at_ms: from when a delay counts.
-        now_ms: the time.
         exhausting: decides the place of exhausted messages.
     """
     rule = f"verdict of {note.author}: {note.verdict}"

@@ -44,7 +44,6 @@ def act_of(operation: Operation, now_ms: int, suffix: str) -> row_changes.RowCha
 
     Args:
         operation: the person's action and its parameters.
-        now_ms: the time.
         suffix: of final dead-letter queues, for cancelling.
     """
     actor, reason, number = operation.actor, operation.reason, operation.id
@@ -111,9 +110,7 @@ def act_directly(
     """Act at once on messages that wait in the broker.
 
     Args:
-        schedule: of the broker.
         action: what to do.
-        row_filter: which rows.
         suffix: of final dead-letter queues, for cancelling.
         reason: why, in the person's words; only the audit has it.
         progress: called with the number of rows done since the last call.

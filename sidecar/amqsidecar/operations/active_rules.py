@@ -42,7 +42,13 @@ NOT_READ = f"{LIVE}; not yet read for this address: the sidecar reads them at it
 
 
 class ActiveRules:
-    """The rules that act at one moment, and their source."""
+    """The rules that act at one moment, and their source.
+
+    Args:
+        rules: that act; None = no broker said yet which.
+        explainer_of: compiles the first rules; the second decide which queues are read.
+        live_plugins: rules that act beside the broker's live settings.
+    """
 
     def __init__(
         self,
@@ -50,13 +56,6 @@ class ActiveRules:
         explainer_of: Callable[[Rules, Rules], Explainer],
         live_plugins: tuple[PluginRules, ...] = (),
     ) -> None:
-        """Ask rules.
-
-        Args:
-            rules: that act; None = no broker said yet which.
-            explainer_of: compiles the first rules; the second decide which queues are read.
-            live_plugins: rules that act beside the broker's live settings.
-        """
         self._explainer_of = explainer_of
         self._live_plugins = live_plugins
         self._live = rules if isinstance(rules, Mapping) else None

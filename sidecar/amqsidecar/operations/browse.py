@@ -152,7 +152,6 @@ def read_status(
     """Return the state of the schedule.
 
     Args:
-        schedule: an open one.
         state: returned when it was opened.
         now_ms: messages due before are overdue.
         row_filter: rows to count; all other fields are about the whole schedule.
@@ -225,8 +224,6 @@ def list_page(
     """Return at most `limit` rows by number, exhausted rows last.
 
     Args:
-        schedule: an open one.
-        row_filter: which rows.
         limit: maximum number returned.
         after: `next_after` of the page before; "" = the first page.
         select: selects among them; at most `LOOKED_INTO` messages are examined.
@@ -292,7 +289,6 @@ def read_story(schedule: ScheduleView, reference: str, uid: str) -> Story | None
     """Return the story of a message; None = it is unknown.
 
     Args:
-        schedule: an open one.
         reference: a row number or a redelivery id.
         uid: of the store; see `StoreState`.
     """

@@ -180,8 +180,6 @@ def deaths_by_cause(
     Where counts by the minute are not kept any more, it is at least an hour, by five minutes.
 
     Args:
-        schedule: an open one.
-        now_ms: the time.
         zoom: how long before it.
         place: only of this group; None = of all.
         until_ms: the end of this time; None = now.

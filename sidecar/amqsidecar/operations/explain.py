@@ -119,6 +119,11 @@ class Explainer:
 
     Attributes:
         asks_facts: whether answers depend on more than destination and count; see `DeadLetter`.
+
+    Args:
+        send_rules: the gate's answers that need no broker.
+        chance: varies delays; None = they are as without collision avoidance.
+        gates_at: returns the active gates.
     """
 
     def __init__(
@@ -129,14 +134,6 @@ class Explainer:
         chance: Chance | None = None,
         gates_at: GatesAt = no_gates,
     ) -> None:
-        """Ask a policy.
-
-        Args:
-            decider: the policy.
-            send_rules: the gate's answers that need no broker.
-            chance: varies delays; None = they are as without collision avoidance.
-            gates_at: returns the active gates.
-        """
         self._decider = decider
         self.asks_facts = bool(getattr(decider, "asks", ()))
         self._settings = decider.innermost if isinstance(decider, Chain) else decider
@@ -325,7 +322,6 @@ def last_death(
     """Return the latest death of a message as input of the rules; None = unknown.
 
     Args:
-        history: of the message.
         message: as it is kept; None = it is not here, and only the properties that history has are
             known.
     """

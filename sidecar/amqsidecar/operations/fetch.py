@@ -70,9 +70,6 @@ def put_back(schedule: Schedule, row_id: int, now_ms: int, actor: str, suffix: s
     """Leave a message in its final queue, or send it back there, unedited.
 
     Args:
-        schedule: an open one.
-        row_id: of the message.
-        now_ms: the time.
         actor: the person or program that acts.
         suffix: of final dead-letter queues.
     """

@@ -66,8 +66,6 @@ def list_messages(
     """Return messages that are selected.
 
     Args:
-        schedule: an open one.
-        selection: which messages.
         order: the newest or the next due first.
         limit: maximum rows returned.
         after: `next_after` of the page before.
@@ -93,7 +91,6 @@ def select_oldest(
     """Return the selection of the oldest rows of another one that an action would change now.
 
     Args:
-        schedule: an open one.
         action: rows that it leaves as they are do not count.
         selection: which rows; messages in final queues are not looked into.
         bounds: which of them; without any, the same selection is returned.

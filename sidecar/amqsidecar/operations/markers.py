@@ -26,11 +26,9 @@ def set_marker(schedule: Schedule, text: str, destination: str, author: str, now
     """Store a marker of this moment; return it.
 
     Args:
-        schedule: an open one.
         text: in a few words.
         destination: a pattern such as `orders.>`; "" = all destinations.
         author: its writer's name.
-        now_ms: the time.
 
     Raises:
         ActionRefused: the text is empty or too long, there is no such pattern, or too many patterns
@@ -107,9 +105,7 @@ def end_waits(schedule: Schedule, since_ms: int, now_ms: int, exhausting: Exhaus
     waits; if the process dies inside, the next call does the rest.
 
     Args:
-        schedule: an open one.
         since_ms: only events that were reported at this time or later.
-        now_ms: the time.
         exhausting: see `end_wait`.
     """
     found = schedule.ended_waits(since_ms, now_ms, ENDED_AT_ONCE)

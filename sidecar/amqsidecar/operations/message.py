@@ -116,10 +116,8 @@ def message_page(
     """Return the details of a message; None = it is unknown.
 
     Args:
-        schedule: an open one.
         reference: a row number or a redelivery id.
         uid: of the store; see `StoreState`.
-        now_ms: the time.
         view: decodes a message for people.
         acting: the rules; None = not evaluated.
         lying: reads messages in a final queue; None = they are not read.
@@ -275,11 +273,8 @@ def edit_and_retry(
     operation may have begun. A half-edited message is never sent.
 
     Args:
-        schedule: an open one.
         row_id: where it waits.
-        change: the changes to it.
         edit: makes the change.
-        now_ms: the time.
         actor: the person or program that acts.
         reason: why, in the person's words.
         edits: how many edits of it the person has seen; refused if there are more now. None = not

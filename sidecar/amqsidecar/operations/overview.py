@@ -180,8 +180,6 @@ def read_overview(
     """Return the first screen.
 
     Args:
-        schedule: an open one.
-        now_ms: the time.
         status: how the sidecar itself is.
     """
     exhausted = schedule.exhausted_tallies()
@@ -270,8 +268,6 @@ def read_recoveries(
     """Return the recovery of destinations in the last day, the surest failures first.
 
     Args:
-        schedule: an open one.
-        now_ms: the time.
         destination: only this one, canonical text; None = all.
     """
     from_ms = now_ms - DAY_MS

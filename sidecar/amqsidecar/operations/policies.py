@@ -208,10 +208,8 @@ def effect_of(
     waiting messages, and past deaths without cause and properties.
 
     Args:
-        schedule: an open one.
         policies: of the sidecar.
         text: the other rules, a policy in YAML.
-        now_ms: the time.
         opens: whether the caller may see causes and content of all messages.
 
     Raises:
@@ -274,7 +272,6 @@ def effect_on(
     """Return the decision of other rules on a message; None = its origin is unknown.
 
     Args:
-        schedule: an open one.
         policies: of the sidecar.
         reference: a row number or a redelivery id.
         uid: of the store; see `StoreState`.

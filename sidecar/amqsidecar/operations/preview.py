@@ -112,7 +112,6 @@ def preview(
     """Return the preview of an action, with notes for a person.
 
     Args:
-        schedule: an open one.
         action: what to do.
         selection: the messages.
         suffix: of final dead-letter queues, where none is decided.
@@ -222,7 +221,6 @@ def needs_second(found: Preview, above: int | None) -> bool:
     """Return whether an action waits for a second person: a discard, or one of more messages.
 
     Args:
-        found: its preview.
         above: the number of messages; None = no action does.
     """
     is_large = above is not None and (found.count > above or not found.is_whole)

@@ -26,8 +26,6 @@ def reach_notes(schedule: Schedule, rows: RowFilter, act: RowChange) -> Iterator
     than the broker's own, make the prefix shorter.
 
     Args:
-        schedule: an open one.
-        rows: the selected rows.
         act: the change of the action; returns None for a row that it leaves.
     """
     queues = {

@@ -52,7 +52,6 @@ def find_reference(schedule: ScheduleView, reference: str, state: StoreState) ->
     Message ids and numbers of former rows are looked for in all rows and in the whole history.
 
     Args:
-        schedule: an open one.
         reference: a row number, a redelivery id, a message id, the number of an operation or of a
             group (`#4711`), or the id or name of a store.
         state: the state that opening the store returned.

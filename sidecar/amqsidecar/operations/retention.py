@@ -50,15 +50,14 @@ def announced(operations: Iterable[Operation], now_ms: int) -> int:
 
 
 class Retention:
-    """Announces operations on messages that have lain for too long."""
+    """Announces operations on messages that have lain for too long.
+
+    Args:
+        keeps: by option: `parked_keep`, `exhausted_keep`, `in_place_keep`.
+        notice_ms: from an announcement to its begin, and from a cancelled one to the next.
+    """
 
     def __init__(self, keeps: Mapping[str, EntryFinder[KeepRule]], *, notice_ms: int) -> None:
-        """Make it.
-
-        Args:
-            keeps: by option: `parked_keep`, `exhausted_keep`, `in_place_keep`.
-            notice_ms: from an announcement to its begin, and from a cancelled one to the next.
-        """
         self._keeps = keeps
         self._notice_ms = notice_ms
         self._refused: set[str] = set()

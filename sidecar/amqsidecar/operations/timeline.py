@@ -43,9 +43,6 @@ def read_life(
     """Return the events of a message, the oldest first.
 
     Args:
-        schedule: an open one.
-        history: reads all its events, the oldest first.
-        now_ms: the time.
         window_ms: time after a re-send in which the message may come back.
     """
     seen = {

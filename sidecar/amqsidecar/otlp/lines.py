@@ -38,16 +38,14 @@ class OtlpLines(logging.Handler):
 
     Attributes:
         waiting: the oldest first.
+
+    Args:
+        resource: this process.
+        metrics: count dropped lines.
+        sender: name of the sending thread, whose own lines are skipped: they would never end.
     """
 
     def __init__(self, resource: Resource, metrics: Metrics, sender: str) -> None:
-        """Prepare.
-
-        Args:
-            resource: this process.
-            metrics: count dropped lines.
-            sender: name of the sending thread, whose own lines are skipped: they would never end.
-        """
         super().__init__()
         self.waiting: deque[ReadableLogRecord] = deque()
         self._resource = resource

@@ -27,7 +27,6 @@ def metrics_of(families: Iterable[Family], start_ns: int, now_ns: int) -> Iterat
     Args:
         families: of the registry.
         start_ns: when this process began to count.
-        now_ns: the time.
     """
     for family in families:
         names: dict[str, list[Sample]] = defaultdict(list)

@@ -100,6 +100,15 @@ class OtlpSender:
 
     Attributes:
         worker: runs the thread.
+
+    Args:
+        endpoint: base URL of the receiver.
+        signals: the signals to send.
+        traced_share: of messages, from 0 to 1.
+        clock: of the events.
+        metrics: are sent, count dropped data, and get exemplars.
+        open_schedule: has the producers of messages that died before the start; None = there
+            is no history.
     """
 
     def __init__(
@@ -111,17 +120,6 @@ class OtlpSender:
         metrics: Metrics,
         open_schedule: OpenSchedule | None,
     ) -> None:
-        """Prepare; nothing is sent yet.
-
-        Args:
-            endpoint: base URL of the receiver.
-            signals: the signals to send.
-            traced_share: of messages, from 0 to 1.
-            clock: of the events.
-            metrics: are sent, count dropped data, and get exemplars.
-            open_schedule: has the producers of messages that died before the start; None = there
-                is no history.
-        """
         self._clock = clock
         self._metrics = metrics
         self._signals = signals

@@ -32,19 +32,18 @@ class _Trace(NamedTuple):
 
 
 class Spans:
-    """Makes spans; only one thread calls."""
+    """Makes spans; only one thread calls.
+
+    Args:
+        resource: this process.
+        scope: this program.
+        schedule: has the producers of messages that died before the start; None = there is no
+            history.
+    """
 
     def __init__(
         self, resource: Resource, scope: InstrumentationScope, schedule: KeptSchedule | None
     ) -> None:
-        """Prepare.
-
-        Args:
-            resource: this process.
-            scope: this program.
-            schedule: has the producers of messages that died before the start; None = there is no
-                history.
-        """
         self._resource = resource
         self._scope = scope
         self._schedule = schedule

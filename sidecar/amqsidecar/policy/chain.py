@@ -47,14 +47,12 @@ class Chain:
     Attributes:
         innermost: the decider that is asked last; None = the chain is empty.
         asks: the `DeadLetter.facts` that they read; see `amqsidecar.plugin.Plugin`.
+
+    Args:
+        deciders: innermost first, so the dead-letter decider stands before all others.
     """
 
     def __init__(self, deciders: Sequence[ChainDecider]) -> None:
-        """Build the chain.
-
-        Args:
-            deciders: innermost first, so the dead-letter decider stands before all others.
-        """
         asked = list(reversed(deciders))
         self._asked = [it.decide for it in asked]
         self._passing: list[Callable[[DeadLetter], str | None] | None] = [

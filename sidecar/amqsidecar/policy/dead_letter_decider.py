@@ -32,7 +32,6 @@ def find_dead_letter_queue(
     """Return the dead-letter destination that a strategy names; None = it keeps nothing.
 
     Args:
-        strategy: the strategy of the destination.
         destination: where the message died.
         subscription: `clientId:name` of the durable subscription it died on; None = none.
 

@@ -45,7 +45,6 @@ def read_yaml(path: str, data: bytes, *, values_max: int = VALUES_MAX) -> Mappin
 
     Args:
         path: named in problems.
-        data: of the file.
         values_max: see `read_yaml_text`.
 
     Raises:

@@ -34,15 +34,14 @@ log = structlog.get_logger("amqsidecar.discovery")
 
 
 class Discovery:
-    """Finds queues repeatedly; remembers its reports."""
+    """Finds queues repeatedly; remembers its reports.
+
+    Args:
+        rules: of a Classic broker; None = none were given. Artemis is asked itself.
+        is_silent: log nothing, because another one logs it.
+    """
 
     def __init__(self, rules: ClassicRules | None, *, is_silent: bool = False) -> None:
-        """Make it.
-
-        Args:
-            rules: of a Classic broker; None = none were given. Artemis is asked itself.
-            is_silent: log nothing, because another one logs it.
-        """
         self._rules = rules
         self._is_silent = is_silent
         self._told: set[str] = set()
@@ -130,7 +129,6 @@ def unread_queues(
     Args:
         link: to the broker.
         named: queues that the operator named; if empty, all found queues are read.
-        find_intake: finds dead-letter queues.
         final_suffix: ends the names of final queues.
         manual: which dead letters are left to a person.
 

@@ -122,7 +122,6 @@ class FinalQueueWatch:
         Promise: each forgotten row is removed together with its event.
 
         Args:
-            schedule: an open one.
             link: the link that looked; None = lost.
             seen: the look.
             known: from `count_known` before the look.

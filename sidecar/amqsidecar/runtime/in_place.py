@@ -47,6 +47,18 @@ class InPlaceIndex:
 
     Attributes:
         queues: the dead-letter queues of the last pass.
+
+    Args:
+        named: dead-letter queues that the operator named; if empty, the found queues.
+        find_intake: finds dead-letter queues.
+        make_judge: makes the judge of an open link.
+        interval_s: minimum time between passes; a longer pass is followed by an equal rest.
+        max_messages: maximum messages per queue that get rows, from its head.
+        max_per_second: maximum messages browsed, over all queues.
+        report: called after a pass with the messages that get no row.
+        report_discards: called with the numbers of new rows that the rules would discard, by
+            destination.
+        mode: decides which messages are left to a person, and so get rows.
     """
 
     def __init__(
@@ -63,21 +75,6 @@ class InPlaceIndex:
         report_discards: Callable[[Mapping[str, int]], None],
         mode: LiveMode,
     ) -> None:
-        """Make it.
-
-        Args:
-            named: dead-letter queues that the operator named; if empty, the found queues.
-            find_intake: finds dead-letter queues.
-            make_judge: makes the judge of an open link.
-            clock: the time.
-            interval_s: minimum time between passes; a longer pass is followed by an equal rest.
-            max_messages: maximum messages per queue that get rows, from its head.
-            max_per_second: maximum messages browsed, over all queues.
-            report: called after a pass with the messages that get no row.
-            report_discards: called with the numbers of new rows that the rules would discard, by
-                destination.
-            mode: decides which messages are left to a person, and so get rows.
-        """
         self._mode = mode
         self._manual = mode.now
         self._named = named
@@ -258,8 +255,6 @@ class InPlaceIndex:
         """Forget rows of a queue whose messages several passes did not find.
 
         Args:
-            place: the queue.
-            seen: the rows seen in it.
             last: as `SeenRows.agree` wants it.
         """
         if not seen.agree(last, self._clock.monotonic_s()):

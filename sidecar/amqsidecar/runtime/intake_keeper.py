@@ -44,7 +44,14 @@ ReportIntake = Callable[[int, Mapping[str, str], str], None]
 
 
 class IntakeKeeper:
-    """The read and unread dead-letter queues, over all links of a process."""
+    """The read and unread dead-letter queues, over all links of a process.
+
+    Args:
+        named: the operator's; if empty, the found queues.
+        find: finds further queues.
+        report_health: see `ReportIntake`.
+        mode: which queues are left to a person; `finals` are always read.
+    """
 
     def __init__(
         self,
@@ -53,14 +60,6 @@ class IntakeKeeper:
         report_health: ReportIntake,
         mode: LiveMode,
     ) -> None:
-        """Make it.
-
-        Args:
-            named: the operator's; if empty, the found queues.
-            find: finds further queues.
-            report_health: see `ReportIntake`.
-            mode: which queues are left to a person; `finals` are always read.
-        """
         self._mode = mode
         self._named = tuple(named)
         self._find = find
@@ -81,7 +80,6 @@ class IntakeKeeper:
         """Find queues, make the link read them, and return the messages that it leaves, and why.
 
         Args:
-            link: the link.
             names: learns the dead-letter queues that are read.
             prefetch: see `IntakeSession.attach`.
             finals: final dead-letter queues that are read besides.

@@ -61,6 +61,16 @@ class Journaling:
 
     Attributes:
         worker: runs `look`; a write that takes too long at its end is as if killed.
+
+    Args:
+        schedule: of this worker alone.
+        clock: gives the age of events.
+        metrics: shows unwritten events, and counts.
+        segment_events: number of events at which a segment is written,
+        segment_ms: or age of the oldest event at which it is.
+        keep_ms: files with older events only are removed; 0 = never.
+        shares_volume: it lies on the store's volume, so it waits while that is short of space.
+        crash_point: tests may end the process at `JOURNAL_NAMES`.
     """
 
     def __init__(
@@ -76,19 +86,6 @@ class Journaling:
         shares_volume: bool = False,
         crash_point: CrashPoint = no_crash,
     ) -> None:
-        """Prepare.
-
-        Args:
-            schedule: of this worker alone.
-            writer: of the segments.
-            clock: gives the age of events.
-            metrics: shows unwritten events, and counts.
-            segment_events: number of events at which a segment is written,
-            segment_ms: or age of the oldest event at which it is.
-            keep_ms: files with older events only are removed; 0 = never.
-            shares_volume: it lies on the store's volume, so it waits while that is short of space.
-            crash_point: tests may end the process at `JOURNAL_NAMES`.
-        """
         self.worker = Worker("journal", self._step, first_pause_s=LOOK_EVERY_S, release=self.close)
         self._stop = self.worker.stop
         self._kept = schedule

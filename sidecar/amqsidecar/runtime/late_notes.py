@@ -31,15 +31,14 @@ log = structlog.get_logger("amqsidecar.service")
 
 
 class NoteProblems:
-    """Counts notes and reports that decide nothing, and logs them now and then."""
+    """Counts notes and reports that decide nothing, and logs them now and then.
+
+    Args:
+        clock: for the time between two lines.
+        count_ambiguous: called with each ambiguous note.
+    """
 
     def __init__(self, clock: Clock, count_ambiguous: Callable[[], None]) -> None:
-        """Log.
-
-        Args:
-            clock: for the time between two lines.
-            count_ambiguous: called with each ambiguous note.
-        """
         self._clock = clock
         self._count_ambiguous = count_ambiguous
         self._counts: dict[str, int] = {}
@@ -70,7 +69,18 @@ class NoteProblems:
 
 
 class LateCauseNotes:
-    """Joins late notes over one link; belongs to one thread."""
+    """Joins late notes over one link; belongs to one thread.
+
+    Args:
+        notes: hold the late notes.
+        schedule: of the service.
+        engine: of the link; settles its last cycle, whose rows may not change earlier.
+        redirect_problem: see `SendRules`.
+        has_one_queue: see `SendRules`.
+        group_of: finds the group of a death by its note.
+        clock: of the schedule.
+        exhausting: decides the place of exhausted messages.
+    """
 
     def __init__(
         self,
@@ -83,18 +93,6 @@ class LateCauseNotes:
         clock: Clock,
         exhausting: row_changes.Exhausting,
     ) -> None:
-        """Make it.
-
-        Args:
-            notes: hold the late notes.
-            schedule: of the service.
-            engine: of the link; settles its last cycle, whose rows may not change earlier.
-            redirect_problem: see `SendRules`.
-            has_one_queue: see `SendRules`.
-            group_of: finds the group of a death by its note.
-            clock: of the schedule.
-            exhausting: decides the place of exhausted messages.
-        """
         self._notes = notes
         self._schedule = schedule
         self._engine = engine

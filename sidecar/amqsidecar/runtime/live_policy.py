@@ -59,6 +59,13 @@ class LivePolicy:
     """Decides by the broker's settings of an address; asks again when an answer is too old.
 
     A configured policy is asked first; the broker's settings fill its gaps.
+
+    Args:
+        link: to the broker; only the thread that decides uses it.
+        clock: decides when to ask again.
+        keep_s: how long an answer is valid.
+        seen: called with each answer; None = not called.
+        given: the given policy; None = the broker's settings alone decide.
     """
 
     def __init__(
@@ -69,15 +76,6 @@ class LivePolicy:
         seen: SeenSettings | None = None,
         given: CompiledAddressSettings | None = None,
     ) -> None:
-        """Ask over a link.
-
-        Args:
-            link: to the broker; only the thread that decides uses it.
-            clock: decides when to ask again.
-            keep_s: how long an answer is valid.
-            seen: called with each answer; None = not called.
-            given: the given policy; None = the broker's settings alone decide.
-        """
         self._link = link
         self._clock = clock
         self._keep_s = keep_s

@@ -27,16 +27,14 @@ class LiveMode:
     Attributes:
         now: acts; only the thread that opens links changes it, while none is open.
         has_left: messages that are taken by now may have been left to a person before.
+
+    Args:
+        now: the mode at the start.
+        read: returns the mode by the options, and by those of the sidecars that share the
+            schedule; raises ConfigError and StoreError. None = they never change.
     """
 
     def __init__(self, now: Manual, read: Callable[[], Manual] | None = None) -> None:
-        """Make it.
-
-        Args:
-            now: the mode at the start.
-            read: returns the mode by the options, and by those of the sidecars that share the
-                schedule; raises ConfigError and StoreError. None = they never change.
-        """
         self.now = now
         self._read = read
         self._wanted = self._latest = now

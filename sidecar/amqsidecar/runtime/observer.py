@@ -26,6 +26,13 @@ class Observer:
     Attributes:
         stop: see `LinkLoop`.
         service_clock: runs recurring work meanwhile.
+
+    Args:
+        make_link: returns a link for an instance.
+        schedule: receives the rows; no other worker uses it.
+        index: finds the rows.
+        attempts: to connect.
+        health: receives the state.
     """
 
     def __init__(
@@ -38,16 +45,6 @@ class Observer:
         attempts: Attempts,
         health: Health,
     ) -> None:
-        """Prepare.
-
-        Args:
-            make_link: returns a link for an instance.
-            schedule: of this worker alone; gets the rows.
-            index: finds them.
-            clock: the time.
-            attempts: to connect.
-            health: receives the state.
-        """
         self._make_link = make_link
         self._kept = schedule
         self._index = index

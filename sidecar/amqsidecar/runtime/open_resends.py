@@ -51,7 +51,6 @@ class OpenResends:
 
         Args:
             latest: each destination's last observation; all deaths that it counts were followed.
-            now_ms: the time.
         """
         found = Counter[tuple[str, OutcomeKind]]()
         proved = []

@@ -37,6 +37,14 @@ class Operating:
 
     Attributes:
         worker: runs `look`; operations that are under way go on after the next start.
+
+    Args:
+        schedule: of this worker alone.
+        suffix: of final dead-letter queues.
+        runner: a name that no other process has.
+        wake: called when rows may have become due.
+        metrics: shows and counts operations.
+        exhausting: see `end_wait`.
     """
 
     def __init__(
@@ -50,17 +58,6 @@ class Operating:
         metrics: Metrics,
         exhausting: Exhausting | None = None,
     ) -> None:
-        """Prepare.
-
-        Args:
-            schedule: of this worker alone.
-            clock: the time.
-            suffix: of final dead-letter queues.
-            runner: a name that no other process has.
-            wake: called when rows may have become due.
-            metrics: shows and counts operations.
-            exhausting: see `end_wait`.
-        """
         self.worker = Worker("operations", self.look, release=self.close)
         self._stop = self.worker.stop
         self._kept = schedule

@@ -59,7 +59,16 @@ log = structlog.get_logger("amqsidecar.service")
 
 
 class Recalling:
-    """Reads final queues over one link; one object belongs to one thread."""
+    """Reads final queues over one link; one object belongs to one thread.
+
+    Args:
+        store: of the service.
+        finals: learns which queues are read.
+        clock: measures how long no message came.
+        final_suffix: ends the names of the queues that `keeps_exhausted` empties.
+        keeps_exhausted: everything is taken back except messages that a person gave up.
+        admit: admits messages that the rules redeliver from their queue; None = they don't.
+    """
 
     def __init__(
         self,
@@ -72,17 +81,6 @@ class Recalling:
         keeps_exhausted: bool,
         admit: Callable[[Sequence[RowView]], None] | None = None,
     ) -> None:
-        """Make it.
-
-        Args:
-            store: of the service.
-            link: an open link.
-            finals: learns which queues are read.
-            clock: measures how long no message came.
-            final_suffix: ends the names of the queues that `keeps_exhausted` empties.
-            keeps_exhausted: everything is taken back except messages that a person gave up.
-            admit: admits messages that the rules redeliver from their queue; None = they don't.
-        """
         self._place, self._admit = finals.place, admit
         self._place.admitted.clear()
         self._place.gives_back = False

@@ -43,7 +43,6 @@ class SeenRows:
 
         Args:
             last: rows behind it may lie there without being shown; infinity = all were shown.
-            now_s: the time.
         """
         self._before = min(self._before, last)
         if self._agreed_at_s is None:

@@ -34,16 +34,15 @@ def log_clock_step(step: ClockStep) -> None:
 
 
 class LinkLoop:
-    """Runs one link after another until `stop`; pauses after a link that failed or was lost."""
+    """Runs one link after another until `stop`; pauses after a link that failed or was lost.
+
+    Args:
+        name: of the log.
+        attempts: decide the pauses, and the broker to try next.
+        health: receives the state of the links.
+    """
 
     def __init__(self, name: str, attempts: Attempts, health: Health) -> None:
-        """Prepare.
-
-        Args:
-            name: of the log.
-            attempts: decide the pauses, and the broker to try next.
-            health: receives the state of the links.
-        """
         self._log = structlog.get_logger(f"amqsidecar.{name}")
         self._attempts = attempts
         self._health = health
@@ -137,6 +136,17 @@ class Service:
 
     Attributes:
         stop, wake, renew: see `LinkLoop`; the running cycle is finished.
+
+    Args:
+        open_link: of its mode.
+        intake: keeps the queues that are read.
+        attempts: to connect.
+        look_at_clock: returns whether the wall clock was set.
+        prefetch: 0 = the broker's default.
+        max_wait_s: maximum wait of a turn; changes of the store by another process are seen
+            after this.
+        discovery_interval_s: how often dead-letter queues are looked for again.
+        health: receives the state.
     """
 
     def __init__(
@@ -152,20 +162,6 @@ class Service:
         discovery_interval_s: float,
         health: Health,
     ) -> None:
-        """Prepare.
-
-        Args:
-            open_link: of its mode.
-            intake: keeps the queues that are read.
-            attempts: to connect.
-            clock: the time.
-            look_at_clock: returns whether the wall clock was set.
-            prefetch: 0 = the broker's default.
-            max_wait_s: maximum wait of a turn; changes of the store by another process are seen
-                after this.
-            discovery_interval_s: how often dead-letter queues are looked for again.
-            health: receives the state.
-        """
         self._open_link = open_link
         self._intake = intake
         self._clock = clock

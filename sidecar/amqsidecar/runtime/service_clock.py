@@ -20,15 +20,13 @@ class ServiceClock:
 
     Attributes:
         stopping: set by `stop`; long work ends soon then.
+
+    Args:
+        wake: called in a thread of the clock when the next due time has come.
+        clock: of the schedule; APScheduler itself goes by the wall clock.
     """
 
     def __init__(self, wake: Callable[[], None], clock: Clock) -> None:
-        """Make a clock.
-
-        Args:
-            wake: called in a thread of the clock when the next due time has come.
-            clock: of the schedule; APScheduler itself goes by the wall clock.
-        """
         self.stopping = Event()
         self._wake = wake
         self._clock = clock

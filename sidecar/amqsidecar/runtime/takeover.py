@@ -28,6 +28,14 @@ class Takeover:
 
     Attributes:
         worker: runs `look`.
+
+    Args:
+        open_schedule: opens the shared schedule to look.
+        open_instance: opens it as the holder of an instance.
+        make_link: returns a link for an instance.
+        make_engine: returns an engine that settles a cycle.
+        every_s: time between two looks.
+        report: takes the numbers of instances that a look settled, and that it could not.
     """
 
     def __init__(
@@ -40,16 +48,6 @@ class Takeover:
         every_s: float,
         report: Callable[[int, int], None],
     ) -> None:
-        """Prepare.
-
-        Args:
-            open_schedule: opens the shared schedule to look.
-            open_instance: opens it as the holder of an instance.
-            make_link: returns a link for an instance.
-            make_engine: returns an engine that settles a cycle.
-            every_s: time between two looks.
-            report: takes the numbers of instances that a look settled, and that it could not.
-        """
         self._open_schedule = open_schedule
         self._open_instance = open_instance
         self._make_link = make_link

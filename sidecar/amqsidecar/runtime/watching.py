@@ -83,6 +83,18 @@ class Watching:
 
     Attributes:
         worker: runs it.
+
+    Args:
+        schedule: of this worker alone.
+        brokers: opens the links.
+        instance: names our links; must differ from the main link's.
+        window_ms: how long after a re-send.
+        interval_s: how often.
+        resends: counts outcomes.
+        keeps_proofs: whether proved outcomes become events; if the process dies, some don't.
+        find_unread: finds unread dead-letter queues, which are watched, too.
+        in_place: gives rows to messages in unread queues; None = no such rows.
+        report_counted: called after each look with whether the broker counts acknowledgements.
     """
 
     def __init__(
@@ -100,21 +112,6 @@ class Watching:
         in_place: InPlaceIndex | None = None,
         report_counted: Callable[[bool], None] = lambda _is_counted: None,
     ) -> None:
-        """Prepare.
-
-        Args:
-            schedule: of this worker alone.
-            brokers: opens the links.
-            instance: names our links; must differ from the main link's.
-            clock: the time.
-            window_ms: how long after a re-send.
-            interval_s: how often.
-            resends: counts outcomes.
-            keeps_proofs: whether proved outcomes become events; if the process dies, some don't.
-            find_unread: finds unread dead-letter queues, which are watched, too.
-            in_place: gives rows to messages in unread queues; None = no such rows.
-            report_counted: called after each look with whether the broker counts acknowledgements.
-        """
         self.worker = Worker(
             "watching",
             self._step,

@@ -30,6 +30,16 @@ class Worker:
         stop: set when the thread is to end.
         retry_s: see `RETRY_S`.
         stop_s: see `STOP_S`; None = until the step ends.
+
+    Args:
+        name: of the thread; the log and the event `<name>_failed` are called after it.
+        step: returns the seconds until its next run.
+        first_pause_s: before the first step.
+        retry_s: see `RETRY_S`.
+        waits_for_step: a stop waits for the running step, however long; otherwise a step that
+            takes longer than `STOP_S` is as if killed.
+        release: called in the thread after each failed step, and at the end.
+        wake: ends a wait inside the step; called by a stop in another thread.
     """
 
     def __init__(
@@ -43,18 +53,6 @@ class Worker:
         release: Callable[[], None] = _nothing,
         wake: Callable[[], None] = _nothing,
     ) -> None:
-        """Prepare; nothing runs yet.
-
-        Args:
-            name: of the thread; the log and the event `<name>_failed` are called after it.
-            step: returns the seconds until its next run.
-            first_pause_s: before the first step.
-            retry_s: see `RETRY_S`.
-            waits_for_step: a stop waits for the running step, however long; otherwise a step that
-                takes longer than `STOP_S` is as if killed.
-            release: called in the thread after each failed step, and at the end.
-            wake: ends a wait inside the step; called by a stop in another thread.
-        """
         self.stop = Flag()
         self.retry_s = retry_s
         self._name = name

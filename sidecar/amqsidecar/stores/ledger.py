@@ -53,7 +53,7 @@ class StoreDatabase(Protocol):
         ...
 
     def queue(self, name: str, /, **values: Any) -> None:
-        """Run a query, in a transaction at the latest with its end."""
+        """Run a query, perhaps only at the end of its transaction."""
         ...
 
     def text(self, text: str, indexed_characters: int | None = None) -> str:

@@ -187,7 +187,6 @@ def write(
 
     Args:
         action: such as `retry`.
-        kind: of the act.
         by: None = the actor of this context.
         is_success: False = it was refused.
         reason: why, in the words of a person or of the refusal.

@@ -29,7 +29,6 @@ def open_schedule(
     """Open the schedule that the options name, and create it where it is missing.
 
     Args:
-        config: the options.
         clock: measures how long an operator's action held the write lock.
         read_only: never create and never write.
         for_service: be the only service on a file, or the only holder of an instance, until

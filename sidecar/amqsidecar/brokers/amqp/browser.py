@@ -28,7 +28,6 @@ class Browser:
         Args:
             address: of the queue; on Classic one that does not exist is made, a wildcard makes
                 none.
-            at_most: messages.
             selector: which messages; "" = all.
             capability: of the source.
 

@@ -112,7 +112,21 @@ class _Endpoint:
 
 
 class Receiver(_Endpoint):
-    """Takes messages from one queue."""
+    """Takes messages from one queue.
+
+    Args:
+        connection: must be open.
+        name: of the link, unique in the connection.
+        address: to read from; None = a temporary queue that the broker names.
+        capability: `queue`, `topic` or None.
+        is_browsing: read without taking.
+        selector: JMS selector of messages to read; "" = all.
+        is_settled: a message is taken when the broker sends it. If this process dies, no
+            message goes back, or counts as a failed delivery.
+        waiting_bytes_max: bytes of messages in `arrived`; more end the connection.
+        skips_too_large: a message for which the connection has no room arrives empty, as
+            `is_too_large`; otherwise it ends the connection.
+    """
 
     def __init__(
         self,
@@ -127,21 +141,6 @@ class Receiver(_Endpoint):
         waiting_bytes_max: int = _ENDLESS,
         skips_too_large: bool = False,
     ) -> None:
-        """Begin to attach.
-
-        Args:
-            connection: must be open.
-            name: of the link, unique in the connection.
-            address: to read from; None = a temporary queue that the broker names.
-            capability: `queue`, `topic` or None.
-            is_browsing: read without taking.
-            selector: JMS selector of messages to read; "" = all.
-            is_settled: a message is taken when the broker sends it. If this process dies, no
-                message goes back, or counts as a failed delivery.
-            waiting_bytes_max: bytes of messages in `arrived`; more end the connection.
-            skips_too_large: a message for which the connection has no room arrives empty, as
-                `is_too_large`; otherwise it ends the connection.
-        """
         link = cproton.pn_receiver(connection.session, name)
         super().__init__(connection, link, address or "")
         source = cproton.pn_link_source(link)
@@ -290,7 +289,15 @@ class Receiver(_Endpoint):
 
 
 class Sender(_Endpoint):
-    """Puts messages to one address."""
+    """Puts messages to one address.
+
+    Args:
+        connection: must be open.
+        name: of the link, unique in the connection.
+        address: where to; None = the coordinator of transactions.
+        capability: of the target.
+        target_type: `cproton.PN_COORDINATOR` or None.
+    """
 
     def __init__(
         self,
@@ -301,15 +308,6 @@ class Sender(_Endpoint):
         capability: str | None = None,
         target_type: int | None = None,
     ) -> None:
-        """Begin to attach.
-
-        Args:
-            connection: must be open.
-            name: of the link, unique in the connection.
-            address: where to; None = the coordinator of transactions.
-            capability: of the target.
-            target_type: `cproton.PN_COORDINATOR` or None.
-        """
         link = cproton.pn_sender(connection.session, name)
         super().__init__(connection, link, address or "")
         target = cproton.pn_link_target(link)

@@ -26,17 +26,16 @@ _NO_CHANNEL_BINDING: Final = "n,,"
 
 
 class ScramClient:
-    """One log-in: `first`, then `final` with the server's answer, then `verify` with its next."""
+    """One log-in: `first`, then `final` with the server's answer, then `verify` with its next.
+
+    Args:
+        mechanism: one of `HASHES`.
+        user: as the broker knows us.
+        password: never sent.
+        nonce: printable ASCII without a comma; "" = random, as it must be.
+    """
 
     def __init__(self, mechanism: str, user: str, password: str, nonce: str = "") -> None:
-        """Prepare a log-in.
-
-        Args:
-            mechanism: one of `HASHES`.
-            user: as the broker knows us.
-            password: never sent.
-            nonce: printable ASCII without a comma; "" = random, as it must be.
-        """
         self._hash = HASHES[mechanism]
         self._password = prepared(password).encode()
         self._nonce = nonce or secrets.token_urlsafe(24)

@@ -143,7 +143,13 @@ def _counters(management: ArtemisQuestions, destination: Destination, run: str) 
 
 
 class ArtemisSession:
-    """The part of a session that the management answers, over any wire."""
+    """The part of a session that the management answers, over any wire.
+
+    Args:
+        management: of the broker.
+        run: of the connection: the broker has not restarted while it lasts.
+        token_queue: of ours, which is no dead-letter queue; "" = there is none.
+    """
 
     description: BrokerDescription
 
@@ -155,14 +161,6 @@ class ArtemisSession:
         run: str,
         token_queue: str,
     ) -> None:
-        """Prepare; nothing is asked yet.
-
-        Args:
-            management: of the broker.
-            settings: of the link.
-            run: of the connection: the broker has not restarted while it lasts.
-            token_queue: of ours, which is no dead-letter queue; "" = there is none.
-        """
         clock = settings.clock
         self._management: ArtemisQuestions = management
         self._clock = clock

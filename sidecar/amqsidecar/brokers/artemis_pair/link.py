@@ -134,7 +134,15 @@ _log = logging.getLogger(__name__)
 
 
 class ArtemisPairLink:
-    """Opens a connection of each of two links; see `Link` of the broker contract."""
+    """Opens a connection of each of two links; see `Link` of the broker contract.
+
+    Args:
+        first: asks the broker about its queues; reads all messages that the second does not.
+        second: reads the messages of its own clients.
+        second_wire: whether the broker speaks it.
+        clock: of the waits.
+        crash_point: called where the token changes wires.
+    """
 
     def __init__(
         self,
@@ -145,15 +153,6 @@ class ArtemisPairLink:
         clock: Clock,
         crash_point: CrashPoint = no_crash,
     ) -> None:
-        """Prepare a link; nothing is connected yet.
-
-        Args:
-            first: asks the broker about its queues; reads all messages that the second does not.
-            second: reads the messages of its own clients.
-            second_wire: whether the broker speaks it.
-            clock: of the waits.
-            crash_point: called where the token changes wires.
-        """
         self._first = first
         self._second = second
         self._second_wire = second_wire

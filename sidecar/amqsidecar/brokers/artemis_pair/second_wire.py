@@ -55,7 +55,15 @@ class SecondWireMemory:
 
 
 class SecondWire:
-    """The second wire of one link."""
+    """The second wire of one link.
+
+    Args:
+        greet: connects and sends the greeting of the wire.
+        place: host and port, for messages.
+        clock: where the time comes from.
+        memory: shared by the links to this broker.
+        patience_s: how long an answer is waited for.
+    """
 
     def __init__(
         self,
@@ -65,15 +73,6 @@ class SecondWire:
         memory: SecondWireMemory,
         patience_s: float = _PATIENCE_S,
     ) -> None:
-        """Prepare; nothing is asked yet.
-
-        Args:
-            greet: connects and sends the greeting of the wire.
-            place: host and port, for messages.
-            clock: where the time comes from.
-            memory: shared by the links to this broker.
-            patience_s: how long an answer is waited for.
-        """
         self._greet = greet
         self._place = place
         self._clock = clock

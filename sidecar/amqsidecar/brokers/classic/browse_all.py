@@ -34,7 +34,6 @@ def browse_all(
     Args:
         browse: browses up to a number of messages that a selector matches.
         name_of: returns the id and the timestamp of a message.
-        at_most: messages.
         selector: of messages; "" = all.
     """
     shown: dict[Hashable, int] = {}

@@ -72,20 +72,19 @@ def chosen_ids(queues: Iterable[IntakeQueue]) -> dict[Destination, frozenset[str
 
 
 class ClassicChoices:
-    """Takes chosen messages out of queues; see `broker.TakesChosen`."""
+    """Takes chosen messages out of queues; see `broker.TakesChosen`.
+
+    Args:
+        reading: returns the choice of the consumer that reads a queue, with how many messages
+            are in hand that did not pass; None = the queue is not read.
+        ask_counters: of queues.
+    """
 
     def __init__(
         self,
         reading: Callable[[Destination], tuple[MessageChoice, int] | None],
         ask_counters: Callable[[Sequence[Destination]], Mapping[Destination, Counters]],
     ) -> None:
-        """Make it.
-
-        Args:
-            reading: returns the choice of the consumer that reads a queue, with how many messages
-                are in hand that did not pass; None = the queue is not read.
-            ask_counters: of queues.
-        """
         self._reading = reading
         self._ask_counters = ask_counters
 

@@ -70,18 +70,17 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 class JolokiaCounters:
-    """Questions and answers over HTTP; each is a connection of its own."""
+    """Questions and answers over HTTP; each is a connection of its own.
+
+    Args:
+        url: of Jolokia, with the user.
+        password: reads the user's password at each request.
+        tls: for `https`.
+    """
 
     def __init__(
         self, url: str, *, password: Callable[[], str | None], tls: ssl.SSLContext | None
     ) -> None:
-        """Prepare; nothing is connected yet.
-
-        Args:
-            url: of Jolokia, with the user.
-            password: reads the user's password at each request.
-            tls: for `https`.
-        """
         parts = urlsplit(url)
         self._user = parts.username
         self._password = password

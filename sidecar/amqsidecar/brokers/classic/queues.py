@@ -71,15 +71,13 @@ class ClassicQueues:
         has_changed: queues came or went since the last `expand` or `list_names`.
         deleted: queues that went; the caller clears it.
         taken_back: final queues that are read on purpose (`IntakeQueue.is_final`).
+
+    Args:
+        place: of the broker, for sentences.
+        final_suffix: suffix of final dead-letter queues.
     """
 
     def __init__(self, place: str, final_suffix: str) -> None:
-        """Start with no known queues.
-
-        Args:
-            place: of the broker, for sentences.
-            final_suffix: suffix of final dead-letter queues.
-        """
         self._place = place
         self._final_suffix = final_suffix
         self._names: set[str] = set()
@@ -114,7 +112,6 @@ class ClassicQueues:
         """Return the queues that these names and wildcards stand for, without our own ones.
 
         Args:
-            destinations: queues.
             known: an existing queue: a broker that does not report it reports nothing. None = no
                 such queue.
 

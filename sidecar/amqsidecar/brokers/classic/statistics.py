@@ -70,15 +70,14 @@ class _Seen(NamedTuple):
 
 
 class ClassicCounters:
-    """Counters of queues, as long as one connection lasts."""
+    """Counters of queues, as long as one connection lasts.
+
+    Args:
+        ask: over this connection.
+        count: returns how many messages a queue holds, up to a maximum.
+    """
 
     def __init__(self, ask: AskStatistics, count: Callable[[Destination, int], int]) -> None:
-        """Prepare.
-
-        Args:
-            ask: over this connection.
-            count: returns how many messages a queue holds, up to a maximum.
-        """
         self._ask = ask
         self._count = count
         self._has_plugin = True

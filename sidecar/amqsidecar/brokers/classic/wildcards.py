@@ -14,7 +14,13 @@ ReadFrom = Callable[[Sequence[Destination], int], dict[Destination, str]]
 
 
 class WildcardIntake:
-    """Keeps a link reading the queues of names and wildcards as they are created and deleted."""
+    """Keeps a link reading the queues of names and wildcards as they are created and deleted.
+
+    Args:
+        queues: the existing queues.
+        known: a queue that exists; see `ClassicQueues.expand`.
+        drop: stops reading a deleted queue, even with messages of it in hand.
+    """
 
     def __init__(
         self,
@@ -24,14 +30,6 @@ class WildcardIntake:
         read_from: ReadFrom,
         drop: Callable[[Destination], None],
     ) -> None:
-        """Read nothing yet.
-
-        Args:
-            queues: the existing queues.
-            known: a queue that exists; see `ClassicQueues.expand`.
-            read_from: reads.
-            drop: stops reading a deleted queue, even with messages of it in hand.
-        """
         self._queues = queues
         self._known = known
         self._read_from = read_from

@@ -58,19 +58,18 @@ def lifetime_s(token: str, now_ms: int) -> float:
 
 
 class BearerTokens:
-    """The newest token, renewed before it expires; any thread may ask."""
+    """The newest token, renewed before it expires; any thread may ask.
+
+    Args:
+        obtain: gives the newest token; raises as `Credentials.secret`.
+        clock: the machine's own.
+        is_cheap: whether each log-in obtains it again, as out of a file; else a token is used
+            until it is due.
+    """
 
     is_token = True
 
     def __init__(self, obtain: Callable[[], BearerToken], clock: Clock, *, is_cheap: bool) -> None:
-        """Prepare; nothing is obtained yet.
-
-        Args:
-            obtain: gives the newest token; raises as `Credentials.secret`.
-            clock: the machine's own.
-            is_cheap: whether each log-in obtains it again, as out of a file; else a token is used
-                until it is due.
-        """
         self._obtain = obtain
         self._clock = clock
         self._is_cheap = is_cheap

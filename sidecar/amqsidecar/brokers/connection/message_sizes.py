@@ -16,14 +16,13 @@ _GROWS_BY, _SHRINKS_BY = 1 / 8, 1 / 64
 
 
 class MessageSizes:
-    """The mean size of the messages that arrived lately."""
+    """The mean size of the messages that arrived lately.
+
+    Args:
+        bytes_max: of all prefetched messages, estimated by their mean size.
+    """
 
     def __init__(self, bytes_max: int) -> None:
-        """Prepare; no size is known yet.
-
-        Args:
-            bytes_max: of all prefetched messages, estimated by their mean size.
-        """
         self._bytes_max = bytes_max
         self._mean_bytes = 0.0
         self._count = 0

@@ -469,10 +469,8 @@ class CoreSession:
         """Create a queue, durable unless it is temporary: then it ends with the connection.
 
         Args:
-            name: of the queue.
             address: to which it is bound; created with it.
             routing_type: `packets.ANYCAST` or `packets.MULTICAST`.
-            temporary: ends with the connection.
             selector: of messages that it takes; None = all.
             auto_created: the broker may remove it when it is unused, by its address settings.
             exclusive: one consumer gets everything; None = by the address settings.
@@ -607,7 +605,6 @@ class CoreSession:
         """Put packets that are answered in order, and return the answers.
 
         Args:
-            asked: the packets.
             answer_count: how many answers come; None = one for each.
         """
         answers: list[CorePacket] = []

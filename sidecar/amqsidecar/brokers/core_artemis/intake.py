@@ -97,7 +97,13 @@ class DeadLetterConsumer:
 
 
 class CoreIntake:
-    """The consumers of a session, one per dead-letter queue."""
+    """The consumers of a session, one per dead-letter queue.
+
+    Args:
+        session: transacted and started.
+        selector: of messages to read; "" = all.
+        route: calls `arrived` with each delivery that came.
+    """
 
     def __init__(
         self,
@@ -105,13 +111,6 @@ class CoreIntake:
         selector: str,
         route: Callable[[], None],
     ) -> None:
-        """Prepare; nothing is read yet.
-
-        Args:
-            session: transacted and started.
-            selector: of messages to read; "" = all.
-            route: calls `arrived` with each delivery that came.
-        """
         self._session = session
         self._selector = selector
         self._route = route

@@ -54,7 +54,6 @@ class CoreTokenWire(TokenWire[CoreDelivery]):
 
         Args:
             session: transacted and started.
-            management: makes the queue.
             queue: its name.
             route: passes incoming deliveries to `arrived`.
             rules_digest: shown by each token that is sent.

@@ -372,7 +372,6 @@ class OpenWireConsumers(ClassicConsumers):
 
         Args:
             destination: a queue or a wildcard.
-            at_most: messages.
             selector: of messages; "" = all.
 
         Raises:

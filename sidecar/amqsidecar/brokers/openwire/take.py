@@ -182,7 +182,7 @@ class OpenWireTake(OpenWireLook):
         self._wildcards.follow()
 
     def attach(self, queues: Sequence[IntakeQueue], prefetch: int) -> None:
-        """Read from these queues only, and of some the chosen messages only."""
+        """Read from these queues only; from a queue with chosen messages, only these messages."""
         self._consumers.chosen = chosen_ids(queues)
         self._wildcards.attach(queues, prefetch)
 

@@ -69,7 +69,6 @@ class StompConnection:
     """A connection that is logged in.
 
     Attributes:
-        clock: where the time comes from.
         messages: MESSAGE frames not yet taken, in the order received; `next_message` takes one.
         waiting: bounds the messages that came and were not taken.
         errors: ERROR frames that answer no awaited request, in order; the latest `_ERRORS_MAX`.
@@ -304,9 +303,6 @@ class StompConnection:
         """Send a frame and wait for its receipt.
 
         Args:
-            command: of the frame.
-            headers: of the frame.
-            body: of the frame.
             meanwhile: called whenever something arrived; takes messages that come before it.
 
         Raises:

@@ -67,8 +67,6 @@ class Suspects:
         """Forget a queue's messages once all others of it are in hand.
 
         Args:
-            name: of the queue.
-            held: what is here of it.
             made_by_others: how many of its messages STOMP did not make when `listed` was asked.
             listed: the numbers of these, but for what is left behind.
         """

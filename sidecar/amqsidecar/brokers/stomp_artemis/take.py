@@ -167,7 +167,7 @@ class StompArtemisTake(StompArtemisLook):
         self._is_settled = intake.is_settled
 
     def queues_changed(self) -> bool:
-        """Return False: a new queue is found at the next look, for STOMP hears of none."""
+        """Return False: STOMP reports no new queues, so the next look finds them."""
         return False
 
     def queues_read(self) -> tuple[Destination, ...]:

@@ -110,7 +110,6 @@ class Transactions:
 
         Args:
             sends: as begun, or to begin now.
-            token: the next one.
 
         Raises:
             SendsRefused: nothing happened.

@@ -243,8 +243,6 @@ class QueueReader:
         """Read with this queue's share of the prefetch over all queues, less for large messages.
 
         Args:
-            prefetch: over all queues.
-            queue_count: of queues.
             chosen: redelivery ids of the messages that are read; empty = all.
 
         Raises:

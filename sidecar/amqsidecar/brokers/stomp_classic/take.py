@@ -202,7 +202,7 @@ class StompClassicTake(StompClassicLook):
         self._rooms.give_up(self._connection, self._sending, self._takes, self._token_queue)
 
     def attach(self, queues: Sequence[IntakeQueue], prefetch: int) -> None:
-        """Read from these queues only, and of some the chosen messages only."""
+        """Read from these queues only; from a queue with chosen messages, only these messages."""
         self._intake.chosen = chosen_ids(queues)
         self._wildcards.attach(queues, prefetch)
 

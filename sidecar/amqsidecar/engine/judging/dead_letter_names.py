@@ -23,17 +23,16 @@ _TEMPORARY = "ID:"
 
 
 class DeadLetterNames:
-    """Goes from dead-letter queue to origin and back, by rules and by the operator's word."""
+    """Goes from dead-letter queue to origin and back, by rules and by the operator's word.
+
+    Args:
+        rules: None = there are none, so that only `origins` count.
+        origins: by the name of the dead-letter queue; stands above the rules.
+    """
 
     def __init__(
         self, rules: ClassicRules | None, origins: Mapping[str, Destination] | None = None
     ) -> None:
-        """Read the rules.
-
-        Args:
-            rules: None = there are none, so that only `origins` count.
-            origins: by the name of the dead-letter queue; stands above the rules.
-        """
         self._named = {name.removeprefix("queue://"): to for name, to in (origins or {}).items()}
         entries = () if rules is None else rules.dead_letter.entries
         self._default = None if rules is None else rules.dead_letter.default_entry

@@ -44,7 +44,6 @@ class DeathGroups:
         """Return the group of a dead letter; never empty.
 
         Args:
-            delivery: the dead letter.
             origin: where it died; None = it is not known.
             cause: in the consumer's words or the broker's.
         """

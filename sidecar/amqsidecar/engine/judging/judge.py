@@ -142,6 +142,13 @@ class Judge:
 
     Attributes:
         send_rules: where no message is sent.
+
+    Args:
+        send_rules: see the attribute.
+        chance: where collision avoidance draws from.
+        readers: read dead letters.
+        keeps_exhausted: exhausted messages stay in the schedule; False = they go to their final
+            dead-letter queue.
     """
 
     def __init__(
@@ -153,16 +160,6 @@ class Judge:
         *,
         keeps_exhausted: bool = False,
     ) -> None:
-        """Ask rules.
-
-        Args:
-            decider: the rules.
-            send_rules: see the attribute.
-            chance: where collision avoidance draws from.
-            readers: read dead letters.
-            keeps_exhausted: exhausted messages stay in the schedule; False = they go to their final
-                dead-letter queue.
-        """
         self._decider = decider
         self.send_rules = send_rules
         self._chance = chance
@@ -244,7 +241,6 @@ class Judge:
 
         Args:
             origin: as the message names it.
-            source: the queue.
             problem: of their provenance.
         """
         if origin is not None and len(origin.name) > LONGEST_NAME:

@@ -9,15 +9,14 @@ from amqsidecar.policy.destination_map import DestinationMap
 
 
 class OneQueue:
-    """Tells, over one link, where a message can't have copies."""
+    """Tells, over one link, where a message can't have copies.
+
+    Args:
+        link: to the broker.
+        is_copied: returns whether Classic's interceptors put copies into a queue.
+    """
 
     def __init__(self, link: LookSession, is_copied: Callable[[Destination], bool]) -> None:
-        """Ask over a link.
-
-        Args:
-            link: to the broker.
-            is_copied: returns whether Classic's interceptors put copies into a queue.
-        """
         self._link = link
         self._is_copied = is_copied
 

@@ -52,7 +52,6 @@ class ClassicOrigins:
         into `source`, its name holds the topic's, and no durable subscription explains it.
 
         Args:
-            origin: as named by the message.
             source: the dead-letter queue that it was found in.
 
         Source: ActiveMQ Classic, IndividualDeadLetterStrategy.getDeadLetterQueueFor: prefix and

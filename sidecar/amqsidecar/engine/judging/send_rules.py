@@ -32,6 +32,16 @@ class SendRules:
     Attributes:
         is_intake: returns whether the intake reads a destination.
         final_suffix: appended to a dead-letter queue's name to name its final queue.
+
+    Args:
+        is_intake: see the attribute.
+        final_suffix: see the attribute.
+        notes: name of the queue of consumers' notes; "" = there is none.
+        parks_topics: messages of topics are parked, because a re-send would reach every
+            subscriber (Classic); False = they are published again (Artemis sends to one
+            subscription).
+        allowed_origins: `redelivery.allowed_origins`.
+        copies: why a broker's own rules would copy or misroute a send; None = they would not.
     """
 
     def __init__(
@@ -45,19 +55,6 @@ class SendRules:
         allowed_origins: Sequence[str] = (),
         copies: ResendProblem = no_resend_problem,
     ) -> None:
-        """Make them.
-
-        Args:
-            kind: of the broker.
-            is_intake: see the attribute.
-            final_suffix: see the attribute.
-            notes: name of the queue of consumers' notes; "" = there is none.
-            parks_topics: messages of topics are parked, because a re-send would reach every
-                subscriber (Classic); False = they are published again (Artemis sends to one
-                subscription).
-            allowed_origins: `redelivery.allowed_origins`.
-            copies: why a broker's own rules would copy or misroute a send; None = they would not.
-        """
         self._kind = kind
         self.is_intake = is_intake
         self.final_suffix = final_suffix

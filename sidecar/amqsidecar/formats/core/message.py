@@ -88,7 +88,6 @@ def new_message(
     """Return a message to send, of the default priority and without an expiry.
 
     Args:
-        address: to send it to.
         properties: by name.
         timestamp_ms: since 1970.
         kind: `TEXT_MESSAGE` and so on.

@@ -81,8 +81,8 @@ class SendContinuation(NamedTuple):
 
     Attributes:
         continues: another piece follows; then `body_bytes` is None.
-        body_bytes: of the body before it was compressed; the broker makes a property of it; -1 =
-            the message has this property already.
+        body_bytes: size of the whole body before compression, which the broker stores as a
+            property; -1 = the message has this property already.
     """
 
     piece: Annotated[bytes, SIZED_BYTES]

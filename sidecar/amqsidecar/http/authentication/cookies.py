@@ -44,7 +44,14 @@ class AccessMeans:
 
 
 class SignedCookie:
-    """A cookie with a signed value; scripts can't read it."""
+    """A cookie with a signed value; scripts can't read it.
+
+    Args:
+        name: unique among our cookies; signatures of others are invalid.
+        means: sign its value, and tell whether the browser came by TLS.
+        max_age_s: maximum age of a signature.
+        same_site: `lax` = sent by a link of another site, too.
+    """
 
     def __init__(
         self,
@@ -53,14 +60,6 @@ class SignedCookie:
         max_age_s: int,
         same_site: Literal["strict", "lax"] = "strict",
     ) -> None:
-        """Name it.
-
-        Args:
-            name: unique among our cookies; signatures of others are invalid.
-            means: sign its value, and tell whether the browser came by TLS.
-            max_age_s: maximum age of a signature.
-            same_site: `lax` = sent by a link of another site, too.
-        """
         self._name = name
         self._serializer = means.signing.serializer(name)
         self._is_https = means.is_https

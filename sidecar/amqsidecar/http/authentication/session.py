@@ -73,7 +73,6 @@ class Sessions:
 
         Args:
             request: that is answered.
-            response: its answer.
             owner: the user.
             session: the id of a session that goes on, so that its forms stay good; None = a new
                 one.

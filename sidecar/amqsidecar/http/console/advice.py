@@ -14,7 +14,6 @@ def known_of(group: Group, recovery: DestinationRecovery | None) -> list[str]:
     """Return the facts about a group, the most important first.
 
     Args:
-        group: the group.
         recovery: of its destination; None = nothing was re-sent there in the last 24 hours.
     """
     said = [died(group.recent_messages, group.recent)]

@@ -22,7 +22,6 @@ def command_of(
     """Return the command line of an action, without `--config`; None = no command does it.
 
     Args:
-        wanted: the action.
         now_ms: reference time of ages.
         bounds: which of the selected messages.
     """

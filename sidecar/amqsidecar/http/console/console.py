@@ -57,7 +57,16 @@ class PageMissing(Exception):
 
 
 class PageFrame:
-    """The common part of all pages; an error becomes a page with one clear sentence."""
+    """The common part of all pages; an error becomes a page with one clear sentence.
+
+    Args:
+        clock: of the times that pages show.
+        masking: of texts on pages.
+        navigation: addresses and names of the pages that every page leads to.
+        templates: package with more templates; None = only those of the sidecar's console.
+        links: see `LogLinks`.
+        tell_status: returns the sidecar's own status; None = no sidecar serves these pages.
+    """
 
     def __init__(
         self,
@@ -69,16 +78,6 @@ class PageFrame:
         links: LogLinks = no_links,
         tell_status: Callable[[], SidecarStatus] | None = None,
     ) -> None:
-        """Set it up.
-
-        Args:
-            clock: of the times that pages show.
-            masking: of texts on pages.
-            navigation: addresses and names of the pages that every page leads to.
-            templates: package with more templates; None = only those of the sidecar's console.
-            links: see `LogLinks`.
-            tell_status: returns the sidecar's own status; None = no sidecar serves these pages.
-        """
         self.clock = clock
         self.static = StaticFiles(files("amqsidecar.http.console") / "static")
         self._tell_status = tell_status

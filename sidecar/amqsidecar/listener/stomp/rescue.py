@@ -63,7 +63,6 @@ def ack_frame(head: bytes, receipt: bytes = b"") -> bytes:
     """Return the ACK of the messages that an ACK or a NACK names.
 
     Args:
-        head: of that frame.
         receipt: to ask for, escaped; b"" = none.
     """
     lines = [b"%b:%b\n" % (name, value) for name in _OF_AN_ACK if (value := raw_header(head, name))]

@@ -299,7 +299,6 @@ class StompSession(ClientSession):
         """Send copies, then the frame as an ACK; return whether the frame is passed on instead.
 
         Args:
-            head: head of the frame.
             covered: messages that the frame names.
             saved: of these, the messages given up.
             receipt: id that the ACK asks for, escaped; b"" = none.

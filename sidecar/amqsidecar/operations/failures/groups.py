@@ -137,8 +137,6 @@ def read_groups(
     """Return groups, the one with the most deaths first.
 
     Args:
-        schedule: an open one.
-        now_ms: the time.
         window_ms: length of "recent".
         since_ms: only groups of which one died since.
         destination: only of this one, canonical text; None = of all.

@@ -31,11 +31,8 @@ def write_note(
     """Store a note on a group, with its owner, its snooze and its mute; return it.
 
     Args:
-        schedule: an open one.
-        place: the group.
         text: the note; may be empty where owner or snooze are given.
         author: the author's name.
-        now_ms: the time.
         owner: the group's new owner; "" = no owner, None = unchanged.
         snooze_ms: time to hide the group, unless another message dies of it; 0 = show it again,
             None = unchanged.

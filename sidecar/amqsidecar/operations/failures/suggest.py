@@ -69,7 +69,6 @@ def suggest(schedule: Schedule, destination: str | None = None) -> list[Suggesti
     """Return proposals from a sample of the kept messages; changes nothing.
 
     Args:
-        schedule: an open one.
         destination: only of this one, canonical text; None = of all.
     """
     kept = Counter[str]()

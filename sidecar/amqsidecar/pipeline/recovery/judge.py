@@ -144,7 +144,6 @@ def count_lives(steps: pyarrow.Table, observed: ObservedStreams) -> pyarrow.Tabl
 
     Args:
         steps: `STEPS`; all steps of each message that has one, in any order.
-        observed: see there.
     """
     division, steps = _divided(steps)
     if not len(steps):

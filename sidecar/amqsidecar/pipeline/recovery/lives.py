@@ -66,7 +66,6 @@ def read_steps(
     """Return the steps of all messages, and the files' other facts: `steps.DIVIDED`.
 
     Args:
-        spark: the session.
         files: of the history, or its table.
         since_ms: only events at or after this, in milliseconds since the epoch; None = all.
         until_ms: only events before this; None = all.

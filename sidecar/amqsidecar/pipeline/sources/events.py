@@ -32,7 +32,6 @@ def read_events(
     their numbers.
 
     Args:
-        spark: the session.
         path: a table that `ingest`, or Spark, has written, or the folder of a journal. A path
             without a scheme is one of this machine.
         since_ms: only events at or after this, in milliseconds since the epoch; None = all. Days of

@@ -148,7 +148,6 @@ def fit_ensemble(
         known: the messages; a sample does.
         died_ms: their first deaths.
         is_first: which belong to the first half.
-        windows: of the destination.
         messages: how many there are, of which `known` may be a sample.
     """
     # Why all twice: of few messages one half may have none.

@@ -120,7 +120,6 @@ def plan_of(
     is the expected one.
 
     Args:
-        decider: the policy.
         dead_letter: the first death; the next ones have its cause and properties.
         most_attempts: maximum number of re-sends that are returned.
         back_ms: time from the end of a delay to the next death, by which the message is older.

@@ -223,7 +223,7 @@ class Replay:
 
 
 def totals_of(amounts: Mapping[str, float], ensemble: Ensemble, place: int) -> Totals:
-    """Return the sums of one model, as they were played."""
+    """Return the sums of one model; averages are not among them."""
     empty = Totals(ensemble.weights[place], ensemble.doubt, *[0.0] * 10)
     return replace(
         empty, **{name: value for name, value in amounts.items() if name not in _AVERAGED}

@@ -31,8 +31,6 @@ def lock_free(
     lock can be waited for in turn.
 
     Args:
-        database: in a transaction.
-        ids: the rows.
         conditions: of the filter; must hold still.
     """
     locked = database.rows("lock_to_change", **conditions, ids=list(ids))
