@@ -7,7 +7,6 @@ import re
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from amqsidecar.errors import RemoteProtocolError
 from amqsidecar.formats.stomp_frame import read_head
 
 HEAD_BYTES_MAX: Final = 1 << 20
@@ -19,6 +18,7 @@ LOGIN_BYTES_MAX: Final = 1 << 16
 # Why the optional carriage return: STOMP 1.2 permits one at the end of each line.
 _HEAD_END: Final = re.compile(rb"\n\r?\n")
 _LENGTH: Final = re.compile(rb"\ncontent-length:[ \t]*(\d{1,18})[ \t]*\r?\n")
+_TOO_LONG: Final = "a frame is longer than its content-length"
 _BLANK: Final = re.compile(rb"[\r\n]+")
 
 
@@ -62,10 +62,12 @@ class StreamCutter:
 
     Attributes:
         head_bytes_max: bytes of a head at most.
+        problem: why the bytes that `rest` returns are not STOMP; "" = they may be.
     """
 
     def __init__(self) -> None:
         self.head_bytes_max = HEAD_BYTES_MAX
+        self.problem = ""
         self._kept = b""
         self._in_body = False
         # Of the body: how many bytes are missing; None = it ends with the first NUL.
@@ -82,24 +84,13 @@ class StreamCutter:
         return len(self._kept)
 
     def feed(self, data: bytes) -> list[Piece]:
-        """Return the pieces that these bytes complete.
-
-        Raises:
-            RemoteProtocolError: they are not STOMP; `rest` has all bytes that were not returned.
-        """
+        """Return the pieces that these bytes complete; those before a `problem`, too."""
         if self._kept:
             data = self._kept + data
             self._kept = b""
-        try:
-            return self._cut(data)
-        except RemoteProtocolError:
-            self._kept = data
-            raise
-
-    def _cut(self, data: bytes) -> list[Piece]:
         pieces: list[Piece] = []
         at, size = 0, len(data)
-        while at < size:
+        while at < size and not self.problem:
             if self._in_body:
                 at = self._cut_body(data, at, pieces)
                 continue
@@ -112,12 +103,10 @@ class StreamCutter:
             found = _HEAD_END.search(data, at)
             if found is None:
                 if size - at > self.head_bytes_max:
-                    raise RemoteProtocolError(
-                        f"a frame has more than {self.head_bytes_max} bytes of headers"
-                    )
-                self._kept = data[at:]
+                    self.problem = f"a frame has more than {self.head_bytes_max} bytes of headers"
                 break
             at = self._cut_head(data, at, found.end(), pieces)
+        self._kept = data[at:]
         return pieces
 
     def _cut_head(self, data: bytes, at: int, end: int, pieces: list[Piece]) -> int:
@@ -127,7 +116,8 @@ class StreamCutter:
         else:
             stop = end + int(length[1])
             if stop < len(data) and data[stop]:
-                raise RemoteProtocolError("a frame is longer than its content-length")
+                self.problem = _TOO_LONG
+                return at
         if 0 <= stop < len(data):
             pieces.append(Piece(PieceKind.WHOLE, data[at : stop + 1], end - at))
             return stop + 1
@@ -148,7 +138,8 @@ class StreamCutter:
         if stop == len(data):
             return stop
         if data[stop]:
-            raise RemoteProtocolError("a frame is longer than its content-length")
+            self.problem = _TOO_LONG
+            return stop
         pieces.append(Piece(PieceKind.END, b"\0"))
         self._in_body = False
         return stop + 1

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amqsidecar.errors import RemoteProtocolError
 from amqsidecar.formats.stomp_frame import Frame, FrameReader, encode
 from amqsidecar.formats.stomp_stream import PieceKind, StreamCutter
 from amqsidecar.listener.bodies import LARGE_BYTES, BodyBudget
@@ -24,6 +23,7 @@ from amqsidecar.listener.session import (
 from amqsidecar.listener.stomp.session import StompSession
 from support.wires.relayed import Relayed
 
+BROKEN = b"SEND\ncontent-length:1\n\nxx\0"
 NONE: Mapping[str, str] = MappingProxyType({})
 CONNECT = b"CONNECT\naccept-version:1.1,1.2\nlogin:orders\npasscode:x\n\n\0"
 ARTEMIS = b"ActiveMQ-Artemis/2.44.0 ActiveMQ Artemis Messaging Engine"
@@ -367,19 +367,34 @@ def test_no_byte_gets_lost_where_a_stream_stops_being_stomp(
         for name, headers, body in frames
     )
     cutter, passed, fed = StreamCutter(), b"", b""
-    is_stomp = True
-    for cut in chunks(data + b"SEND\ncontent-length:1\n\nxx\0", cuts):
+    for cut in chunks(data + BROKEN, cuts):
         fed += cut
-        try:
-            passed += b"".join(piece.raw for piece in cutter.feed(cut))
-        except RemoteProtocolError:
-            is_stomp = False
+        passed += b"".join(piece.raw for piece in cutter.feed(cut))
+        if cutter.problem:
             break
-    assert not is_stomp
+    assert cutter.problem
+    assert passed.startswith(data)
     assert passed + cutter.rest() == fed
 
 
 def test_a_message_goes_through_that_arrives_with_a_broken_frame(wire: Wire) -> None:
     message = frame("MESSAGE", {"subscription": "s", "message-id": "31,1"}, b"body")
-    arrived = message + b"MESSAGE\ncontent-length:1\n\nxx\0"
+    arrived = message + BROKEN
     assert wire.session.from_broker(arrived) == [ToClient(arrived)]
+
+
+@pytest.mark.parametrize("on_failure", OnFailure)
+def test_a_nack_before_a_broken_frame_is_saved_or_never_sent(
+    budget: BodyBudget, on_failure: OnFailure
+) -> None:
+    """Both in one read; on Artemis the NACK would destroy the message."""
+    wire = Wire(budget, on_failure=on_failure)
+    wire.deliver(1)
+    wire.client(nack(1) + frame("SEND", {"destination": "next"}) + BROKEN)
+    (sent,) = wire.taken()
+    assert sent.body == b"body"
+    wire.receive(texts(sent)["receipt"])
+    if on_failure is OnFailure.OPEN:
+        assert wire.to_broker == ack(1) + frame("SEND", {"destination": "next"}) + BROKEN
+    else:
+        assert "longer than its content-length" in wire.ended

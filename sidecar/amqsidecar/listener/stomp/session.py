@@ -16,7 +16,6 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from amqsidecar.errors import RemoteProtocolError
 from amqsidecar.formats.interception_seal import CopyKeysOf
 from amqsidecar.formats.stomp_frame import read_head
 from amqsidecar.formats.stomp_stream import (
@@ -125,12 +124,10 @@ class StompSession(ClientSession):
             data = self._know(data)
         if self._client_is_plain:
             return self._done([ToBroker(data)] if data else [])
-        try:
-            self._waiting += self._from_client.feed(data)
-        except RemoteProtocolError as problem:
-            self._advance()
-            return self._unreadable_client(str(problem))
+        self._waiting += self._from_client.feed(data)
         self._advance()
+        if self._from_client.problem:
+            self._give_up_client()
         return self._done()
 
     def from_broker(self, data: bytes) -> list[Effect]:
@@ -138,13 +135,7 @@ class StompSession(ClientSession):
         if self._broker_is_plain:
             return self._done([ToClient(data)])
         out: list[bytes] = []
-        try:
-            pieces = self._from_broker.feed(data)
-        except RemoteProtocolError:
-            # Why no end here: a NACK of a message that was not seen is a failure of its own.
-            self._broker_is_plain = True
-            return self._done([ToClient(self._from_broker.rest())])
-        for piece in pieces:
+        for piece in self._from_broker.feed(data):
             if piece.kind is PieceKind.BLANK:
                 out.append(self._without_line_end(piece.raw))
                 continue
@@ -155,6 +146,10 @@ class StompSession(ClientSession):
             if self._said and piece.kind in _ENDS:
                 out += self._said
                 self._said.clear()
+        if self._from_broker.problem:
+            # Why no end here: a NACK of a message that was not seen is a failure of its own.
+            self._broker_is_plain = True
+            out.append(self._from_broker.rest())
         if out:
             self._effects.insert(0, ToClient(b"".join(out)))
         return self._done()
@@ -191,12 +186,13 @@ class StompSession(ClientSession):
             return b""
         return data
 
-    def _unreadable_client(self, problem: str) -> list[Effect]:
+    def _give_up_client(self) -> None:
         if self._on_failure is OnFailure.CLOSED:
-            self._end(f"the client's input can't be parsed: {problem}")
-            return self._done()
-        self._client_is_plain = True
-        return self._done([ToBroker(self._from_client.rest())])
+            self._end(f"the client's input can't be parsed: {self._from_client.problem}")
+        else:
+            self._client_is_plain = True
+            self._waiting.append(Piece(PieceKind.BLANK, self._from_client.rest()))
+            self._advance()
 
     def _advance(self) -> None:
         """Pass on the client's bytes until they have to wait."""
