@@ -68,7 +68,6 @@ class Client:
     Args:
         tls: of `https`.
         timeout_s: of a whole request, from the name's lookup to the last byte.
-        max_bytes: of a body.
         permits: whether an address may be connected to; None = each may.
     """
 

@@ -71,7 +71,6 @@ class Dispatch:
         Args:
             tx: its writes count only with the rest of the cycle.
             due: rows whose time has come; sorted again where one may have ended a link.
-            encoding: of the cycle.
             events: receives the events of the others.
             hides_others: more rows may be due than these.
         """

@@ -23,7 +23,6 @@ class InPlaceMessage(NamedTuple):
     """The row of a message that was looked at.
 
     Attributes:
-        events: of its death.
         would_be_discarded: by the rules.
     """
 
@@ -45,7 +44,6 @@ def in_place_row(
     """Return the row of a message that was looked at, and the events of its death.
 
     Args:
-        judge: of the rules.
         delivery: a look at it; `lying_id` has to name it.
         row_id: the number that its row gets.
         now_ms: the time of the look.

@@ -83,7 +83,6 @@ class Recovery:
     Args:
         link: must be open.
         store: has the unfinished cycle.
-        clock: of the events.
         observe: called with the settled cycle.
         adopts_tokens: whether a store without a token takes one that it has not made.
     """

@@ -69,7 +69,6 @@ class SendGate:
 
     Args:
         link: over which messages are sent.
-        rules: of the judge.
     """
 
     def __init__(self, link: LookSession, rules: SendRules) -> None:

@@ -174,7 +174,6 @@ class Desk:
 
         Args:
             action: to preview.
-            cause_group: of the messages.
             target: of a redirect, at each broker; None = another action.
         """
         groups = await self.groups(cause_group)

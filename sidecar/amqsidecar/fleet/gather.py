@@ -136,7 +136,6 @@ class Gatherer:
         Args:
             person: who asks.
             path: below `/api/v1`, encoded.
-            kind: of the answer.
             wait_s: maximum wait; the last known answer replaces a later one.
             fresh_s: age up to which an answer is reused.
         """

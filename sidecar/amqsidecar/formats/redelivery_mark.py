@@ -84,7 +84,6 @@ def check_of(
     The first eight depend on id, count and address, the others also on the identity.
 
     Args:
-        redelivery_id: of the message.
         redelivery_count: the count written beside it.
         destination: where the message is sent to.
         identity: distinguishes it from a copy on its wire; b"" = the wire has no such field.

@@ -97,7 +97,6 @@ class CauseNote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             subscription. Several = one of these, the client does not know which; empty = the note
             does not say.
         exception: class of the exception.
-        text: of the exception.
         root_exception, root_text: of the innermost cause; "" = there is no other.
         trace: stack trace of the exception and its causes, with the frames of the application;
             "" = there is none.

@@ -77,7 +77,6 @@ class TypedValue(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: as on the wire; for a list entry, its index, 0-based, in decimal.
-        type: of the value.
         value: as text: numbers in decimal, booleans `true` or `false`, bytes in hexadecimal,
             timestamps as milliseconds since the epoch; "" of maps and lists, whose entries follow.
         is_cut: the value is longer than shown.

@@ -526,7 +526,6 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     """A message that an operation changed.
 
     Attributes:
-        redelivery_id: of the message.
         destination: where it was to go.
         changed_at_ms: when the operation changed it.
         resent_at_ms: None = not sent yet.

@@ -34,7 +34,6 @@ class EndedWait(msgspec.Struct, frozen=True):
 
     Attributes:
         id: number of its row.
-        name: of the event that it waited for.
         author: who reported the signal; None = its longest time has passed without one.
         reported_at_ms: when it was reported.
     """

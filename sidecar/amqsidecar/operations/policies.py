@@ -208,7 +208,6 @@ def effect_of(
     waiting messages, and past deaths without cause and properties.
 
     Args:
-        policies: of the sidecar.
         text: the other rules, a policy in YAML.
         opens: whether the caller may see causes and content of all messages.
 
@@ -272,7 +271,6 @@ def effect_on(
     """Return the decision of other rules on a message; None = its origin is unknown.
 
     Args:
-        policies: of the sidecar.
         reference: a row number or a redelivery id.
         uid: of the store; see `StoreState`.
         text: the other rules, a policy in YAML.

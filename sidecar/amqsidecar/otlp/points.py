@@ -25,7 +25,6 @@ def metrics_of(families: Iterable[Family], start_ns: int, now_ns: int) -> Iterat
     """Yield the metrics that have a value.
 
     Args:
-        families: of the registry.
         start_ns: when this process began to count.
     """
     for family in families:

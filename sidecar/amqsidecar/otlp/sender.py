@@ -105,7 +105,6 @@ class OtlpSender:
         endpoint: base URL of the receiver.
         signals: the signals to send.
         traced_share: of messages, from 0 to 1.
-        clock: of the events.
         metrics: are sent, count dropped data, and get exemplars.
         open_schedule: has the producers of messages that died before the start; None = there
             is no history.

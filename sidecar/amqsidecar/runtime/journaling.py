@@ -63,7 +63,7 @@ class Journaling:
         worker: runs `look`; a write that takes too long at its end is as if killed.
 
     Args:
-        schedule: of this worker alone.
+        schedule: no other thread uses it.
         clock: gives the age of events.
         metrics: shows unwritten events, and counts.
         segment_events: number of events at which a segment is written,

@@ -73,12 +73,10 @@ class LateCauseNotes:
 
     Args:
         notes: hold the late notes.
-        schedule: of the service.
         engine: of the link; settles its last cycle, whose rows may not change earlier.
         redirect_problem: see `SendRules`.
         has_one_queue: see `SendRules`.
         group_of: finds the group of a death by its note.
-        clock: of the schedule.
         exhausting: decides the place of exhausted messages.
     """
 

@@ -39,7 +39,7 @@ class Operating:
         worker: runs `look`; operations that are under way go on after the next start.
 
     Args:
-        schedule: of this worker alone.
+        schedule: no other thread uses it.
         suffix: of final dead-letter queues.
         runner: a name that no other process has.
         wake: called when rows may have become due.

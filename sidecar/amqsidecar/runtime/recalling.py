@@ -62,7 +62,6 @@ class Recalling:
     """Reads final queues over one link; one object belongs to one thread.
 
     Args:
-        store: of the service.
         finals: learns which queues are read.
         clock: measures how long no message came.
         final_suffix: ends the names of the queues that `keeps_exhausted` empties.

@@ -37,7 +37,6 @@ class LinkLoop:
     """Runs one link after another until `stop`; pauses after a link that failed or was lost.
 
     Args:
-        name: of the log.
         attempts: decide the pauses, and the broker to try next.
         health: receives the state of the links.
     """
@@ -138,7 +137,6 @@ class Service:
         stop, wake, renew: see `LinkLoop`; the running cycle is finished.
 
     Args:
-        open_link: of its mode.
         intake: keeps the queues that are read.
         attempts: to connect.
         look_at_clock: returns whether the wall clock was set.

@@ -85,7 +85,7 @@ class Watching:
         worker: runs it.
 
     Args:
-        schedule: of this worker alone.
+        schedule: no other thread uses it.
         brokers: opens the links.
         instance: names our links; must differ from the main link's.
         window_ms: how long after a re-send.

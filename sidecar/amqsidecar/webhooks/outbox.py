@@ -61,7 +61,6 @@ class Matter(msgspec.Struct, frozen=True):
         reference: another name of it, such as the number of an operation.
         owner: the person or team responsible; "" = unknown.
         text: a sentence about it, or its name.
-        path: of its page in the console.
         marker: "new since" the latest marker before it, and when that was; "" = none.
         is_quiet: don't report it now; if already reported, it stays reported.
     """

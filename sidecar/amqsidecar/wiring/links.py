@@ -102,7 +102,6 @@ class LinkMaker:
 
         Args:
             config: addresses and options of the brokers.
-            clock: of the links.
             crash_point: called with the point of a transaction that a link has reached.
             rules: of the broker: where the messages of a dead-letter queue died, and which are
                 kept; None = none are given.

@@ -29,7 +29,6 @@ class Browser:
             address: of the queue; on Classic one that does not exist is made, a wildcard makes
                 none.
             selector: which messages; "" = all.
-            capability: of the source.
 
         Raises:
             BrokerRefused: the user may not browse it.

@@ -295,7 +295,6 @@ class Sender(_Endpoint):
         connection: must be open.
         name: of the link, unique in the connection.
         address: where to; None = the coordinator of transactions.
-        capability: of the target.
         target_type: `cproton.PN_COORDINATOR` or None.
     """
 

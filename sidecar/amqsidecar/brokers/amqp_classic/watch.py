@@ -296,7 +296,6 @@ class _ToldNames:
     """The names in the messages of one wildcard, over one scan.
 
     Attributes:
-        pattern: of the wildcard.
         excluded: destinations whose messages add nothing.
         vain: what messages claim, and what holds none of them.
     """

@@ -45,7 +45,6 @@ class ManagementQuestion(NamedTuple):
     Attributes:
         resource: `broker`, `queue.NAME` or `address.NAME`.
         operation: its name; "" = `attribute` is asked for.
-        arguments: of the operation.
         attribute: its name.
     """
 

@@ -36,9 +36,7 @@ def resend_effects(
     """Yield the side effects of a send.
 
     Args:
-        address: of the queue.
         queues: that get it; none = the broker makes the queue by its settings.
-        diverts: of its address.
         settings: merged, of its address.
     """
     for divert in diverts:

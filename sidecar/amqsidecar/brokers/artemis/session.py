@@ -146,7 +146,6 @@ class ArtemisSession:
     """The part of a session that the management answers, over any wire.
 
     Args:
-        management: of the broker.
         run: of the connection: the broker has not restarted while it lasts.
         token_queue: of ours, which is no dead-letter queue; "" = there is none.
     """

@@ -140,7 +140,6 @@ class ArtemisPairLink:
         first: asks the broker about its queues; reads all messages that the second does not.
         second: reads the messages of its own clients.
         second_wire: whether the broker speaks it.
-        clock: of the waits.
         crash_point: called where the token changes wires.
     """
 

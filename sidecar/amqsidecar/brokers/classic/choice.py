@@ -77,7 +77,6 @@ class ClassicChoices:
     Args:
         reading: returns the choice of the consumer that reads a queue, with how many messages
             are in hand that did not pass; None = the queue is not read.
-        ask_counters: of queues.
     """
 
     def __init__(

@@ -94,7 +94,6 @@ class ByteStream:
         """Connect the socket.
 
         Args:
-            endpoint: of the broker.
             clock: where the time comes from.
             take: gets the bytes read.
             keep_alive: sends a sign of life when one is due at this monotonic time; is called

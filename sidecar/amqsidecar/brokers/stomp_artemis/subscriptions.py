@@ -151,7 +151,6 @@ class ArtemisSubscriptions:
         """Replace a subscription once none of its messages is in hand.
 
         Args:
-            subscription: of the queue.
             wanted: what the next one reads of what STOMP did not make.
         """
         self._begin_to_end(subscription, Replaced(wanted))

@@ -18,7 +18,6 @@ def final_destination(
     Classic's kind without a strategy say nothing of Artemis, and little of a Classic that has one.
 
     Args:
-        decision: of the rules.
         source: the dead-letter queue that the message was read from.
         is_intake: returns whether the intake reads a queue.
         suffix: `redelivery.final_suffix`.

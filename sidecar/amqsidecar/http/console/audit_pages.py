@@ -42,7 +42,6 @@ def read_audit(path: Path, who: str, action: str, contains: str) -> list[AuditLi
     """Return the latest lines that match, the latest first, at most `LINES_MAX`.
 
     Args:
-        path: of the file.
         who: name of the actor; "" = any.
         action: as `event.action`, or the begin of it; "" = any.
         contains: a text in the line; "" = any.

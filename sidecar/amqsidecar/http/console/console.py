@@ -60,8 +60,6 @@ class PageFrame:
     """The common part of all pages; an error becomes a page with one clear sentence.
 
     Args:
-        clock: of the times that pages show.
-        masking: of texts on pages.
         navigation: addresses and names of the pages that every page leads to.
         templates: package with more templates; None = only those of the sidecar's console.
         links: see `LogLinks`.

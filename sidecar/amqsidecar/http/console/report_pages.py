@@ -38,8 +38,6 @@ class ReportFile(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         name: of the folder that the job wrote into; text that anyone may have chosen.
         written_at_ms: when it was written.
-        size_bytes: of the file.
-        path: of the file.
     """
 
     name: str

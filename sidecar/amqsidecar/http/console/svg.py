@@ -51,7 +51,6 @@ class Plotted(msgspec.Struct, frozen=True, kw_only=True):
         description: text alternative of the picture.
         axis: the meaning of the labels.
         labels: of the places along the axis.
-        names: of the series.
         counts: one list for each series, each as long as `labels`.
         empty: text to show without data.
         note: a remark on the period shown.
@@ -102,7 +101,6 @@ class MarkLabel(NamedTuple):
         first: number of its first mark.
         last: number of its last one.
         lines_px: places of the lines of its marks, which can be distinguished.
-        width_px: of the picture.
     """
 
     first: int

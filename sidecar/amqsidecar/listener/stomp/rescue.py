@@ -78,7 +78,6 @@ def send_head(
 
     Args:
         message: the given-up message.
-        nack: of its consumer.
         receipt: to ask for.
         key: key that seals the copy; None = no seal.
 

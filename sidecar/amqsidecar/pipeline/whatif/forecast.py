@@ -93,7 +93,6 @@ class Totals:
     """Sums over the messages of a policy, destination and cause group, by one model.
 
     Attributes:
-        weight: of the model.
         doubt: additional standard deviation, as a share of the changed messages.
         messages: number of messages.
         changed: messages with other re-sends than in history.

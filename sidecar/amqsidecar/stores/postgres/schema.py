@@ -28,7 +28,6 @@ class Schema:
 
     Args:
         database: an open database.
-        name: of the schema.
         folder: the migrations that the program knows.
     """
 
