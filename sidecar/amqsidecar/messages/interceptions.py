@@ -46,19 +46,13 @@ WRONG_SEAL: Final = (
 def vetting(keys: CopyKeysOf | None) -> Callable[[Delivery], Delivery]:
     """Return a function that makes an unproven copy one that is parked.
 
-    A proven copy gets the number that its seal names. Without keys no number stays: nothing is
-    paired.
+    A proven copy gets the number that its seal names.
     """
 
     def vet(delivery: Delivery) -> Delivery:
-        provenance = delivery.provenance
-        if is_of_listener(delivery.source):
-            provenance = _vetted(delivery, keys)
-        elif keys is None and provenance.number:
-            provenance = msgspec.structs.replace(provenance, number="")
-        if provenance is delivery.provenance:
+        if not is_of_listener(delivery.source):
             return delivery
-        return msgspec.structs.replace(delivery, provenance=provenance)
+        return msgspec.structs.replace(delivery, provenance=_vetted(delivery, keys))
 
     return vet
 

@@ -34,7 +34,6 @@ from amqsidecar.model.event import (
     Parked,
     Received,
     Resent,
-    Returned,
     Scheduled,
 )
 from amqsidecar.model.foreign_token import orphans
@@ -451,7 +450,7 @@ def count_events(events: Sequence[AnyEvent]) -> EventCounts:
     sent_to: set[str] = set()
     for event in events:
         match event:
-            case Received() | Returned():
+            case Received():
                 died_at[event.id] = event.origin or event.source
                 received[(died_at[event.id],)] += 1
             case Scheduled():

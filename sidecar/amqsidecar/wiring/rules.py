@@ -42,6 +42,7 @@ from amqsidecar.messages.interceptions import vetting
 from amqsidecar.messages.kept_message import chosen_cause, chosen_properties, producer_of
 from amqsidecar.model.destination import Destination, queue
 from amqsidecar.model.marker import ServiceMark, ServiceMarkKind
+from amqsidecar.model.provenance import life_of_death
 from amqsidecar.operations.act import ActionRefused
 from amqsidecar.operations.operate import checked_target
 from amqsidecar.operations.retention import KeepRule, Retention
@@ -269,6 +270,7 @@ class RunningRules:
         """
         keeps_exhausted = self._config.redelivery.exhausted is ExhaustedChoice.KEEP
         journaled, share = self._config.journal.properties, self._config.otel.traced_share
+        keys = copy_keys(self._config)
         readers = replace(
             readers,
             properties=chosen_properties(journaled) if journaled else None,
@@ -276,7 +278,9 @@ class RunningRules:
             cause=chosen_cause(self._config.intake.cause_properties),
             producer=producer_of(share) if share else None,
             edit=edit_properties,
-            vet=vetting(copy_keys(self._config)),
+            vet=vetting(keys),
+            # Why none without keys: no copy of the listener can be proven, so nothing is paired.
+            life=None if keys is None else life_of_death,
         )
 
         def make(link: LookSession, names: IntakeNames) -> Judge:

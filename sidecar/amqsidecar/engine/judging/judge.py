@@ -87,6 +87,7 @@ class Readers:
         advice: delivery and its redelivery to the consumer's advice, which may be the redelivery.
         edit: encoding, message and edit to the message after it; raises EditRefused.
         vet: returns a delivery whose claims are proven, or that has a problem.
+        life: see `life_of_death`; None = no life is recorded.
     """
 
     true_origin: TrueOrigin = named_origin
@@ -99,6 +100,7 @@ class Readers:
     advice: Callable[[Delivery, Redeliver], Decision] | None = None
     edit: Callable[[str, bytes, MessageEdit], bytes] | None = None
     vet: Callable[[Delivery], Delivery] | None = None
+    life: Callable[[Destination, Destination | None, str], str] | None = life_of_death
 
 
 class Judgement(msgspec.Struct, frozen=True, gc=False):
@@ -166,11 +168,12 @@ class Judge:
         self._readers = readers
         self._keeps_exhausted = keeps_exhausted
         self._place_of: _PlaceOf = self._find_place
-        self._decisions: dict[_Kind, Decision | str | None] | None = None
         self._has_drawn = False
 
     def life_of(self, delivery: Delivery) -> str:
         """Return the life that `judge` records of a delivery; "" = not known."""
+        if self._readers.life is None:
+            return ""
         delivery = self._vet(delivery)
         provenance = delivery.provenance
         place = self._place_of(provenance.origin, delivery.source, provenance.problem)
@@ -182,7 +185,7 @@ class Judge:
 
     def prepare(self, deliveries: Sequence[Delivery], /) -> Sequence[Delivery]:
         """Return all; from now on equal questions are asked once, until the next call."""
-        self._place_of, self._decisions = cache(self._find_place), {}
+        self._place_of = cache(self._find_place)
         return deliveries
 
     def judge(
@@ -213,12 +216,13 @@ class Judge:
         ):
             # Why not with the others: as for rows, fourteen names are the most that are fast.
             received = msgspec.structs.replace(received, traceparent=producer)
-        group = self._message_group(delivery)
+        read = readers.message_group
+        group = None if read is None else read(delivery.encoding, delivery.message)
         draft = _Draft(delivery, received, place.parked_at, delivery.message, group, is_backlog)
         if origin is None or place.problem:
             return draft.park(place.problem)
         try:
-            decision = self._decide(delivery, origin, received)
+            decision = self._decide(delivery, origin, received, place.decisions)
         except SidecarError:
             raise
         except Exception as error:  # noqa: BLE001 - a stranger's plugin may raise anything
@@ -248,39 +252,39 @@ class Judge:
             origin, problem = None, problem or f"the name of its origin {too_long}"
         if origin is None:
             problem = problem or "the message does not name its origin"
-            return _Place(None, source, problem, None, str(source), None, lambda _: "")
+            return _Place(None, source, problem, None, str(source), None, lambda _: "", {})
         origin = self._readers.true_origin(origin, source)
         problem = self.send_rules.origin_problem(origin) or problem
         # Why the source: nothing may ever be sent to such an origin.
         is_never = problem and self.send_rules.final_problem(origin) is not None
         parked_at = source if is_never else origin
         unsent = self.send_rules.redelivery_problem(origin)
-        life_of = cache(partial(life_of_death, source, origin))
-        return _Place(origin, parked_at, problem or "", unsent, str(source), str(origin), life_of)
+        find = self._readers.life
+        life_of = (lambda _: "") if find is None else cache(partial(find, source, origin))
+        names = str(source), str(origin)
+        return _Place(origin, parked_at, problem or "", unsent, *names, life_of, {})
 
     def _decide(
-        self, delivery: Delivery, origin: Destination, received: Received
+        self, delivery: Delivery, origin: Destination, received: Received, decisions: "_Decisions"
     ) -> Decision | str | None:
         """Return the rules' decision, or the fault of their answer; None = no decision."""
         provenance, facts = delivery.provenance, self._readers.facts
         kind = (
-            origin,
             provenance.redelivery_count,
             provenance.persistent,
             provenance.expired,
             provenance.is_store_duplicate,
         )
-        decisions = self._decisions if facts is None else None
-        if decisions is not None and kind in decisions:
+        if facts is None and kind in decisions:
             return decisions[kind]
-        dead_letter = _dead_letter(*kind)
+        dead_letter = _dead_letter(origin, *kind)
         if facts is not None:
             age = age_ms(received.redelivery_id, received.at_ms)
             dead_letter = replace(dead_letter, facts=facts(delivery, received.cause, age))
         self._has_drawn = False
         decision = self._decider.decide(dead_letter, self._draw)
         answer = _fault_of(decision) or decision
-        if decisions is not None and not self._has_drawn:
+        if facts is None and not self._has_drawn:
             decisions[kind] = answer
         return answer
 
@@ -315,10 +319,6 @@ class Judge:
                 "" if readers.death_group is None else readers.death_group(delivery, origin, cause)
             ),
         )
-
-    def _message_group(self, delivery: Delivery) -> str | None:
-        read = self._readers.message_group
-        return None if read is None else read(delivery.encoding, delivery.message)
 
     def _advised(self, decision: Redeliver, advised: Decision) -> Decision:
         """Return the consumer's advice, or the rules' decision if the advice is not allowed."""
@@ -375,6 +375,7 @@ class _Place(NamedTuple):
         redelivery_problem: why no rule may redeliver them; None = rules may.
         source_name, origin_name: canonical texts.
         life_of: the broker's number of a death to the life that ended.
+        decisions: the rules' answers so far, where no chance and no facts act.
     """
 
     origin: Destination | None
@@ -384,11 +385,12 @@ class _Place(NamedTuple):
     source_name: str
     origin_name: str | None
     life_of: Callable[[str], str]
+    decisions: "_Decisions"
 
 
 _PlaceOf = Callable[[Destination | None, Destination, str | None], _Place]
-_Kind = tuple[Destination, int, bool, bool, bool]
-"""The arguments of `_dead_letter`."""
+_Decisions = dict[tuple[int, bool, bool, bool], Decision | str | None]
+"""By the arguments of `_dead_letter` after its origin."""
 
 
 def _fault_of(decision: object) -> str | None:
@@ -465,25 +467,26 @@ class _Draft(msgspec.Struct):
         delay_ms: int = 0,
         expiration_ms: int = 0,
     ) -> TakenRow:
+        received = self.received
         # Why by place: msgspec takes ten times as long for more than fourteen names.
         return TakenRow(
-            self.received.id,
+            received.id,
             state,
             due_at_ms,
             destination,
             is_final,
-            self.received.source,
-            self.received.redelivery_id,
+            received.source,
+            received.redelivery_id,
             redelivery_count,
             delay_ms=delay_ms,
             expiration_ms=expiration_ms,
             rule=rule,
-            cause=self.received.cause,
-            message_id=self.received.message_id,
-            received_at_ms=self.received.at_ms,
+            cause=received.cause,
+            message_id=received.message_id,
+            received_at_ms=received.at_ms,
             encoding=self.delivery.encoding,
             message=self.message,
-            cause_group=death_group(self.received),
+            cause_group=death_group(received),
             message_group=None if final is not None else self.group,
             final_queue=None if final is None else str(final),
         )
@@ -533,9 +536,10 @@ class _Draft(msgspec.Struct):
         return Judgement(row, (self.received, event))
 
     def redeliver(self, to: Destination, decision: Redeliver) -> Judgement:
+        received = self.received
         delay_ms = min(max(0, decision.delay_ms), LONG_MAX)
         count = min(max(0, decision.redelivery_count), MOST_REDELIVERIES)
-        due_at_ms = min(self.received.at_ms + delay_ms, LATEST_DUE_MS)
+        due_at_ms = min(received.at_ms + delay_ms, LATEST_DUE_MS)
         waits = bool(decision.until) and not self.is_backlog
         row = self._row(
             RowState.HELD if self.is_backlog or waits else RowState.WAITING,
@@ -546,9 +550,9 @@ class _Draft(msgspec.Struct):
             delay_ms=delay_ms,
         )
         scheduled = Scheduled(
-            at_ms=self.received.at_ms,
-            id=self.received.id,
-            redelivery_id=self.received.redelivery_id,
+            at_ms=received.at_ms,
+            id=received.id,
+            redelivery_id=received.redelivery_id,
             destination=row.destination,
             delay_ms=delay_ms,
             due_at_ms=due_at_ms,
@@ -556,16 +560,14 @@ class _Draft(msgspec.Struct):
             rule=decision.rule,
         )
         if self.is_backlog:
-            return Judgement(
-                row, (self.received, scheduled, self._held(row.destination, "backlog"))
-            )
+            return Judgement(row, (received, scheduled, self._held(row.destination, "backlog")))
         if waits:
-            until_ms = max(due_at_ms, self.received.at_ms + min(decision.longest_ms, WAIT_MAX_MS))
+            until_ms = max(due_at_ms, received.at_ms + min(decision.longest_ms, WAIT_MAX_MS))
             name = signal_name(decision.until)
             row = msgspec.structs.replace(row, gate=name, due_at_ms=until_ms)
             held = self._held(row.destination, waits_until(name, until_ms, decision.rule))
-            return Judgement(row, (self.received, scheduled, held))
-        return Judgement(row, (self.received, scheduled))
+            return Judgement(row, (received, scheduled, held))
+        return Judgement(row, (received, scheduled))
 
     def exhaust(self, final: Destination, decision: DeadLetterTo, *, keeps: bool) -> Judgement:
         is_kept = keeps and not self.is_backlog
