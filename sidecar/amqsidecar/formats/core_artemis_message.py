@@ -7,6 +7,7 @@ The broker writes `_AMQ_ORIG_*` into every message that it moves to a dead-lette
 AMQP client made it. AMQP messages are not read over Core: the broker would convert them.
 """
 
+from codecs import utf_16_le_encode
 from collections.abc import Sequence
 from functools import lru_cache
 from struct import Struct, error
@@ -34,6 +35,7 @@ from amqsidecar.formats.artemis_properties import (
 )
 from amqsidecar.formats.core.message import (
     PIECE_BYTES,
+    PROPERTIES_HEAD,
     CoreLayout,
     CoreMessage,
     CoreProperty,
@@ -46,11 +48,10 @@ from amqsidecar.formats.core.message import (
     encode_message,
     header_places,
     layout_of,
-    properties_head,
     read_core_value,
 )
 from amqsidecar.formats.core.primitives import CoreProtocolError, decode_simple_text, simple_string
-from amqsidecar.formats.redelivery_mark import MARKS, check_on, life_of, marks_of, original_id
+from amqsidecar.formats.redelivery_mark import MARKS, check_of, life_of, marks_of, original_id
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.provenance import Provenance, kept_cause
 from amqsidecar.model.sidecar_names import (
@@ -73,8 +74,9 @@ _ORIGIN_NUMBER: Final = "_AMQ_ORIG_MESSAGE_ID"
 # Bound: longer names and origins are not remembered.
 _NAME_BYTES_MAX: Final = 256
 _ORIGIN_BYTES_MAX: Final = 4 * 1024
+_NOWHERE: Final = (b"", 0, 1, 0)
 _NO_NUMBER_YET: Final = bytes(8)
-# Where these stand after `HeaderPlaces.fixed`.
+# Where these stand after the begin of the fixed headers; see `header_places`.
 _EXPIRATION_AT: Final = 2
 _TIMESTAMP_AT: Final = 10
 _INT: Final = Struct(">i")
@@ -206,9 +208,8 @@ def message_id_of(message: CoreMessage) -> str | None:
 
 def _shown_id(user_id: bytes) -> str:
     # Why not by the class UUID: it takes five times as long.
-    digits = user_id.hex()
-    first, second, third = digits[:8], digits[8:12], digits[12:16]
-    return f"ID:{first}-{second}-{third}-{digits[16:20]}-{digits[20:]}"
+    fours = user_id.hex("-", 2)
+    return f"ID:{fours[:4]}{fours[5:29]}{fours[30:34]}{fours[35:]}"
 
 
 def read_provenance(
@@ -244,8 +245,11 @@ def _read_provenance(
     problem: str | None = "it does not show where it comes from"
     if past.is_broker_made:
         problem = BROKER_MADE
-    elif (origin := _origin(encoded, past.origin)) is not None:
-        destination, problem = read_origin(origin)
+    elif past.origin is not None:
+        address, queue_name, kind = past.origin
+        origin = _origin(encoded[address], encoded[queue_name], encoded[kind])
+        if origin is not None:
+            destination, problem = read_origin(origin)
     message_id = message_id_of(message)
     redelivery_id, redelivery_count = None, 0
     if past.is_marked:
@@ -285,13 +289,13 @@ class _Past(NamedTuple):
     """Facts about a death that the layout of the properties shows.
 
     Attributes:
-        origin: begin and end of the values of address, queue and routing type, with their types;
-            0 and 0 = there is none. None = no origin at all.
+        origin: places of the values of address, queue and routing type, with their types; empty =
+            there is none. None = no origin at all.
         is_broker_made: the broker made the message itself.
         is_marked: a sidecar has sent it.
     """
 
-    origin: tuple[tuple[int, int], ...] | None
+    origin: tuple[slice, slice, slice] | None
     is_broker_made: bool
     has_expired: bool
     is_marked: bool
@@ -302,15 +306,20 @@ class _Past(NamedTuple):
 @lru_cache(maxsize=1024)
 def _past_in(layout: CoreLayout) -> _Past:
     by_key = layout.by_key
+    is_broker_made = not _BROKER_MADE_KEYS.isdisjoint(by_key)
     origin = None
     for keys in _ORIGIN_KEYS:
         if keys[0] in by_key:
-            entries = map(by_key.get, keys)
-            origin = tuple((0, 0) if one is None else (one[2] - 1, one[3]) for one in entries)
+            places = [by_key.get(key, _NOWHERE)[2:] for key in keys]
+            size = sum(end - value + 1 for value, end in places)
+            if size > _ORIGIN_BYTES_MAX and not is_broker_made:
+                raise UndecodableMessage("the name of its origin is longer than any")
+            address, queue, kind = (slice(value - 1, end) for value, end in places)
+            origin = address, queue, kind
             break
     return _Past(
         origin,
-        is_broker_made=not _BROKER_MADE_KEYS.isdisjoint(by_key),
+        is_broker_made=is_broker_made,
         has_expired=not _ACTUAL_EXPIRY_KEYS.isdisjoint(by_key),
         is_marked=_KEY_ID in by_key,
         has_cause=not by_key.keys().isdisjoint((_KEY_CAUSE, _KEY_CLIENT_CAUSE)),
@@ -318,17 +327,8 @@ def _past_in(layout: CoreLayout) -> _Past:
     )
 
 
-def _origin(encoded: bytes, places: tuple[tuple[int, int], ...] | None) -> Origin | None:
-    if places is None:
-        return None
-    address, queue, routing_type = (encoded[start:end] for start, end in places)
-    if len(address) + len(queue) + len(routing_type) > _ORIGIN_BYTES_MAX:
-        raise UndecodableMessage("the name of its origin is longer than any")
-    return _remembered_origin(address, queue, routing_type)
-
-
 @lru_cache(maxsize=4096)
-def _remembered_origin(address: bytes, queue: bytes, routing_type: bytes) -> Origin | None:
+def _origin(address: bytes, queue: bytes, routing_type: bytes) -> Origin | None:
     return make_origin(_plain(address), _plain(queue), _plain(routing_type))
 
 
@@ -366,15 +366,16 @@ def make_resend(resend: Resend, address: str, now_ms: int) -> CoreResend:
     is_expiring = resend.is_final and resend.expiration_ms > 0
     expires_at_ms = now_ms + resend.expiration_ms if is_expiring else 0
     shown_id = _shown_id(kept[user_id + 1 : fixed]) if kept[user_id] else None
-    headers = (
-        _NO_NUMBER_YET,
-        _address_field(address),
-        kept[user_id : fixed + _EXPIRATION_AT],
-        _LONG.pack(expires_at_ms),
-        kept[timestamp:properties],
-        *_entries(kept[properties:], resend, shown_id, _LONG.unpack_from(kept, timestamp)[0]),
+    encoded = b"".join(
+        (
+            _NO_NUMBER_YET,
+            _address_field(address),
+            kept[user_id : fixed + _EXPIRATION_AT],
+            _LONG.pack(expires_at_ms),
+            kept[timestamp:properties],
+            *_entries(kept[properties:], resend, shown_id, _LONG.unpack_from(kept, timestamp)[0]),
+        )
     )
-    encoded = b"".join(headers)
     # Why: messages of other wires come in one packet however large they are.
     grows_large = not is_large and body_end + len(encoded) > PIECE_BYTES
     is_large |= grows_large
@@ -406,29 +407,32 @@ def _entries(
         dropped |= _dropped_beside_duplicate_id(CoreProperties(encoded))
     find_cuts = _cuts if layout.is_shared else _cuts.__wrapped__
     entry_count, cuts = find_cuts(layout, dropped)
+    destination, count = resend.destination, resend.redelivery_count
     identity = identity_of(message_id, timestamp_ms)
+    check = check_of(resend.redelivery_id, count, destination, identity)
     redelivery_id = _text(resend.redelivery_id)
     shown_id = None if message_id is None else _text(message_id)
     if _KEY_ORIGINAL_ID in layout.by_key:
         marks = CoreProperties(encoded)
         is_return = marks.encoded(_KEY_ID) == redelivery_id
         shown_id = original_id(marks.encoded(_KEY_ORIGINAL_ID), shown_id, is_return=is_return)
-    ends = [
-        _ROUTING_ANYCAST if resend.destination.is_queue else _ROUTING_MULTICAST,
-        *(_ENTRY_ID, redelivery_id, _ENTRY_COUNT, _INT.pack(resend.redelivery_count)),
-        *(_ENTRY_DELAY, _LONG.pack(resend.redelivery_delay_ms), _ENTRY_CHECK),
-        _text(check_on(resend, identity)),
-    ]
-    entry_count += _ENTRIES_WRITTEN
+    entry_count += _ENTRIES_WRITTEN + (shown_id is not None) + (resend.deliver_at_ms != 0)
+    pieces = [PROPERTIES_HEAD.pack(True, entry_count)]
+    for before, start, end in cuts:
+        pieces += (before, encoded[start:end])
+    pieces += (
+        _BEGIN_OF_QUEUE if destination.is_queue else _BEGIN_OF_TOPIC,
+        redelivery_id,
+        _COUNT_AND_DELAY.pack(_ENTRY_COUNT, count, _ENTRY_DELAY, resend.redelivery_delay_ms),
+        _ENTRY_CHECK,
+        _text(check),
+    )
     if shown_id is not None:
-        ends += (_ENTRY_ORIGINAL_ID, shown_id)
-        entry_count += 1
+        pieces += (_ENTRY_ORIGINAL_ID, shown_id)
     if resend.deliver_at_ms:
         at = CoreProperty(CorePropertyType.LONG, resend.deliver_at_ms)
-        ends.append(core_entry(DELIVERY_TIME, at))
-        entry_count += 1
-    kept = [before + encoded[start:end] for before, start, end in cuts]
-    return [properties_head(entry_count), *kept, *ends]
+        pieces.append(core_entry(DELIVERY_TIME, at))
+    return pieces
 
 
 @lru_cache(maxsize=1024)
@@ -465,11 +469,12 @@ def _dropped_beside_duplicate_id(properties: CoreProperties) -> frozenset[int]:
     return _DROPPED_OF_COPY
 
 
-_TEXT_CODE: Final = bytes((CorePropertyType.STRING,))
+_TEXT_HEAD: Final = Struct(">bi")
 
 
 def _text(value: str) -> bytes:
-    return _TEXT_CODE + simple_string(value)
+    data, _ = utf_16_le_encode(value, "surrogatepass")
+    return _TEXT_HEAD.pack(CorePropertyType.STRING, len(data)) + data
 
 
 _KEY_ID: Final = key_of(PROPERTY_REDELIVERY_ID)
@@ -487,14 +492,15 @@ _ORIGIN_KEYS: Final = tuple(
     (key_of(f"{prefix}ADDRESS"), key_of(f"{prefix}QUEUE"), key_of(f"{prefix}ROUTING_TYPE"))
     for prefix in ORIGIN_PREFIXES
 )
-_ENTRY_ID: Final = simple_string(PROPERTY_REDELIVERY_ID)
 _ENTRY_COUNT: Final = simple_string(PROPERTY_REDELIVERY_COUNT) + bytes((CorePropertyType.INT,))
 _ENTRY_DELAY: Final = simple_string(PROPERTY_REDELIVERY_DELAY) + bytes((CorePropertyType.LONG,))
+_COUNT_AND_DELAY: Final = Struct(f">{len(_ENTRY_COUNT)}si{len(_ENTRY_DELAY)}sq")
 _ENTRY_CHECK: Final = simple_string(PROPERTY_REDELIVERY_CHECK)
 _ENTRY_ORIGINAL_ID: Final = simple_string(PROPERTY_ORIGINAL_MESSAGE_ID)
 _ENTRY_ORIGINAL_DUPLICATE: Final = simple_string(PROPERTY_ORIGINAL_DUPLICATE_ID)
-_ROUTING_ANYCAST, _ROUTING_MULTICAST = (
+_BEGIN_OF_QUEUE, _BEGIN_OF_TOPIC = (
     core_entry(ROUTING_TYPE, CoreProperty(CorePropertyType.BYTE, one))
+    + simple_string(PROPERTY_REDELIVERY_ID)
     for one in (ANYCAST, MULTICAST)
 )
 

@@ -89,7 +89,7 @@ def check_of(
         identity: distinguishes it from a copy on its wire; b"" = the wire has no such field.
     """
     place = _place(redelivery_id, redelivery_count, destination)
-    return f"{place:08x}{crc32(identity, place):08x}"
+    return f"{place << 32 | crc32(identity, place):016x}"
 
 
 def check_on(resend: Resend, identity: bytes) -> str:

@@ -184,9 +184,9 @@ class ArtemisRoutes:
         are unchanged afterwards have the messages sent to them.
         """
         bound = {
-            one.destination: route.terms.queues
-            for one in sends
-            if (route := self._routes.get(one.destination)) is not None
+            one: route.terms.queues
+            for one in dict.fromkeys(send.destination for send in sends)
+            if (route := self._routes.get(one)) is not None
         }
         pairs = [(one, queue) for one, queues in bound.items() for queue in queues]
 

@@ -164,15 +164,15 @@ class CoreConnection(ByteStream):
     def _split(self, data: bytes) -> None:
         try:
             for code, channel, fields in self._splitter.feed(data):
-                self._take(code, channel, fields)
+                session = self._sessions.get(channel)
+                if session is None:
+                    self._take(code, fields)
+                else:
+                    session.take(code, fields)
         except CoreProtocolError as cause:
             raise self.lost("reading", f"it violates the Core protocol: {cause}") from cause
 
-    def _take(self, code: int, channel: int, fields: bytes) -> None:
-        session = self._sessions.get(channel)
-        if session is not None:
-            session.take(code, fields)
-            return
+    def _take(self, code: int, fields: bytes) -> None:
         match packets.decode(code, fields):
             case packets.Ping():
                 self.is_greeted = True

@@ -12,7 +12,7 @@ from amqsidecar.brokers.connection.byte_stream import ByteStream
 from amqsidecar.brokers.core.consumers import CoreDelivery, SessionConsumer
 from amqsidecar.brokers.core.refusal import ADDRESS_FULL, CoreRefused
 from amqsidecar.formats.core import framing, message_packets, packets
-from amqsidecar.formats.core.message import PIECE_BYTES, CoreMessage, encode_message
+from amqsidecar.formats.core.message import PIECE_BYTES, CoreMessage, decode_message, encode_message
 from amqsidecar.formats.core.packet_format import CorePacket
 from amqsidecar.formats.core.primitives import CoreProtocolError, simple_string
 
@@ -295,8 +295,8 @@ class CoreSession:
     def send(self, *message: bytes) -> None:
         """Send a message as `encode_message` writes it, in pieces; a refusal fails the commit."""
         self.is_begun = True
-        tail = message_packets.UNANSWERED
-        self._put_fields(message_packets.SEND_MESSAGE, *message, tail)
+        code, tail = message_packets.SEND_MESSAGE, message_packets.UNANSWERED
+        self.wire.write_soon(framing.frame(code, self._channel, *message, tail))
 
     def ask_send(self, message: CoreMessage) -> int:
         """Send and ask for an answer; return its number for `answers`."""
@@ -533,12 +533,12 @@ class CoreSession:
     def _take_often(self, code: int, fields: bytes) -> bool:
         """Process a message or the answer to a send, quickly; False = it is something else."""
         if code == message_packets.RECEIVE_MESSAGE:
-            message, consumer, delivery_count = message_packets.decode_received(fields)
+            encoded, consumer, delivery_count = message_packets.split_received(fields)
+            message = decode_message(encoded)
             known = self._consumers.get(consumer)
             if known is not None:
                 credit_bytes = framing.frame_bytes(fields)
                 known.use(credit_bytes)
-                encoded = message_packets.message_of_received(fields)
                 fields_of = (consumer, message, delivery_count, credit_bytes, encoded, None, 0)
                 # Why not its constructor: that takes twice as long.
                 self.deliveries.append(tuple.__new__(CoreDelivery, fields_of))

@@ -86,12 +86,13 @@ class DeadLetterConsumer:
         self.is_end_asked = self._has_asked = True
         session.force_delivery(self.number)
 
-    def has_ended(self, delivery: CoreDelivery, *, is_receiving: bool) -> bool:
+    def has_ended(self, delivery: CoreDelivery, session: CoreSession) -> bool:
         """Return whether this is such an end, and note it."""
         if not (self._has_asked and is_forced(delivery.message)):
             self.empty_ends = 0
             return False
-        self.empty_ends = 0 if is_receiving else self.empty_ends + self.is_end_asked
+        is_empty = not session.is_receiving(self.number)
+        self.empty_ends = self.empty_ends + self.is_end_asked if is_empty else 0
         self.is_end_asked = False
         return True
 
@@ -232,7 +233,7 @@ class CoreIntake:
         if reader is None:
             self._drop(delivery)
             return
-        if reader.has_ended(delivery, is_receiving=self._session.is_receiving(reader.number)):
+        if reader.has_ended(delivery, self._session):
             self._session.give_back(delivery)
             return
         message_id = delivery.message.message_id

@@ -45,7 +45,8 @@ _USER_ID_BYTES: Final = 16
 
 NO_PROPERTIES = b"\0"
 _DEFAULT_PRIORITY: Final = 4
-_PROPERTIES_HEAD_BYTES: Final = 5
+PROPERTIES_HEAD: Final = Struct(">?i")
+"""Before encoded properties: that there are some, and how many."""
 
 
 class CoreMessage(NamedTuple):
@@ -121,11 +122,7 @@ def decode_message(data: bytes) -> CoreMessage:
     Raises:
         CoreProtocolError: it is cut off, or its end of body lies outside.
     """
-    return decode_message_until(data, len(data))
-
-
-def decode_message_until(data: bytes, end: int) -> CoreMessage:
-    """Return the message that ends at an offset, as `decode_message` does."""
+    end = len(data)
     try:
         body_end = _INT.unpack_from(data)[0] - _PACKET_HEAD_BYTES + _INT.size
     except error as cause:
@@ -153,22 +150,11 @@ def _encoded_headers(message: CoreMessage) -> tuple[bytes, ...]:
     )
 
 
-class HeaderPlaces(NamedTuple):
-    """Where the parts of encoded headers begin.
+def header_places(data: bytes, at: int, end: int) -> tuple[int, int, int]:
+    """Return where the parts of headers between two offsets begin: user id, fixed, properties.
 
-    Attributes:
-        user_id: whether there is one, and its 16 bytes.
-        fixed: type and durability, one byte each, expiration (8), timestamp (8), priority (1).
-        properties: as they are encoded; they reach to the end.
-    """
-
-    user_id: int
-    fixed: int
-    properties: int
-
-
-def header_places(data: bytes, at: int, end: int) -> HeaderPlaces:
-    """Return the places of the parts of headers between two offsets.
+    The user id follows a byte that says whether there is one. Fixed are type and durability, one
+    byte each, expiration (8), timestamp (8), priority (1). Properties reach to the end.
 
     Raises:
         CoreProtocolError: they are cut off.
@@ -186,8 +172,7 @@ def header_places(data: bytes, at: int, end: int) -> HeaderPlaces:
     properties = fixed + _HEADERS.size
     if properties >= end:
         raise CoreProtocolError("a message's headers are cut off")
-    # Why not its constructor: that takes twice as long.
-    return tuple.__new__(HeaderPlaces, (user_id, fixed, properties))
+    return user_id, fixed, properties
 
 
 def decode_headers(data: bytes, at: int = 0) -> CoreMessage:
@@ -325,7 +310,7 @@ def split_properties(encoded: bytes) -> list[CoreEntry]:
         (count,) = read_size(encoded, 1)
         if count > len(encoded) or not encoded[0]:
             raise CoreProtocolError(f"properties claim {count} entries")
-        at = _PROPERTIES_HEAD_BYTES
+        at = PROPERTIES_HEAD.size
         for _ in range(count):
             start = at
             # Why unsigned: a length that is negative in Java then exceeds the end.
@@ -369,8 +354,8 @@ class CoreLayout:
 _KNOWN_MAX: Final = 1024
 _SHARED_BYTES_MAX, _SHARED_ENTRIES_MAX = 4096, 64
 _RENEWED_AFTER: Final = 8
-# By length: a mask of all bytes but values, those bytes, both as numbers; and their layout.
-_known: dict[int, tuple[int, int, CoreLayout]] = {}
+# By length: a form that reads all bytes but values, those bytes, and their layout.
+_known: dict[int, tuple[Struct, tuple[bytes, ...], CoreLayout]] = {}
 _misses: dict[int, int] = {}
 
 
@@ -383,8 +368,8 @@ def layout_of(encoded: bytes) -> CoreLayout:
     size = len(encoded)
     known = _known.get(size)
     if known is not None:
-        mask, proof, layout = known
-        if int.from_bytes(encoded, "little") & mask == proof:
+        form, proof, layout = known
+        if form.unpack(encoded) == proof:
             return layout
     entries = split_properties(encoded)
     if size > _SHARED_BYTES_MAX or len(entries) > _SHARED_ENTRIES_MAX:
@@ -393,25 +378,23 @@ def layout_of(encoded: bytes) -> CoreLayout:
     misses = _misses[size] = _misses.get(size, 0) + 1
     layout = CoreLayout(entries, is_shared=misses % _RENEWED_AFTER == 1)
     if layout.is_shared:
-        fixed = bytearray(b"\xff" * size)
+        codes, at = "", 0
         for _, _, value, end in entries:
             start = value if _BYTES_OF_TYPE[encoded[value - 1]] >= 0 else value + _INT.size
-            fixed[start:end] = bytes(end - start)
-        mask = int.from_bytes(fixed, "little")
+            codes += f"{start - at}s{end - start}x"
+            at = end
+        form = Struct(f"{codes}{size - at}s")
         if len(_known) >= _KNOWN_MAX:
             _known.clear()
-        _known[size] = mask, int.from_bytes(encoded, "little") & mask, layout
+        _known[size] = form, form.unpack(encoded), layout
     return layout
 
 
 def join_properties(entries: Sequence[bytes]) -> bytes:
     """Return encoded properties made of encoded entries."""
-    return b"".join((properties_head(len(entries)), *entries))
-
-
-def properties_head(entry_count: int) -> bytes:
-    """Return the header of a list of this many encoded properties."""
-    return b"\x01" + _INT.pack(entry_count) if entry_count else NO_PROPERTIES
+    return (
+        b"".join((PROPERTIES_HEAD.pack(True, len(entries)), *entries)) if entries else NO_PROPERTIES
+    )
 
 
 def read_core_properties(encoded: bytes) -> dict[str, CoreProperty]:
