@@ -28,7 +28,8 @@ from amqsidecar.formats.core.message import (
     CoreProperty,
     CorePropertyType,
     edit_properties,
-    encode_message,
+    encode_headers,
+    end_of_body,
 )
 from amqsidecar.formats.openwire_dead_letter import read_dead_letter
 from amqsidecar.formats.openwire_message import OpenWireResendEncoder
@@ -154,7 +155,9 @@ def _move(session: CoreSession, deliveries: list[CoreDelivery], target: str) -> 
         message = delivery.message
         duplicate = CoreProperty(CorePropertyType.STRING, f"bare-{message.message_id}")
         properties = edit_properties(message.properties, {"_AMQ_DUPL_ID": duplicate})
-        session.send(encode_message(message._replace(address=target, properties=properties)))
+        sent = message._replace(address=target, properties=properties)
+        body = delivery.encoded[: end_of_body(delivery.encoded)]
+        session.send(body, encode_headers(sent))
         session.give_back(delivery)
     session.acknowledge(deliveries[-1])
     session.commit()

@@ -74,7 +74,6 @@ _ORIGIN_NUMBER: Final = "_AMQ_ORIG_MESSAGE_ID"
 # Bound: longer names and origins are not remembered.
 _NAME_BYTES_MAX: Final = 256
 _ORIGIN_BYTES_MAX: Final = 4 * 1024
-_NOWHERE: Final = (b"", 0, 1, 0)
 _NO_NUMBER_YET: Final = bytes(8)
 # Where these stand after the begin of the fixed headers; see `header_places`.
 _EXPIRATION_AT: Final = 2
@@ -140,8 +139,7 @@ def take_apart(kept: bytes) -> KeptCore:
             # Why not its constructor, here and below: that takes twice as long.
             return tuple.__new__(KeptCore, (decode_message(kept), False))
         body_end = _body_end(kept, -end)
-        headers = decode_headers(kept, body_end)
-        return KeptCore(headers._replace(body=kept[_INT.size : body_end]), is_large=True)
+        return KeptCore(decode_headers(kept, body_end, kept[_INT.size : body_end]), is_large=True)
     except (error, CoreProtocolError) as cause:
         raise UndecodableMessage(str(cause)) from None
 
@@ -310,7 +308,7 @@ def _past_in(layout: CoreLayout) -> _Past:
     origin = None
     for keys in _ORIGIN_KEYS:
         if keys[0] in by_key:
-            places = [by_key.get(key, _NOWHERE)[2:] for key in keys]
+            places = [by_key.get(key, (b"", 0, 1, 0))[2:] for key in keys]
             size = sum(end - value + 1 for value, end in places)
             if size > _ORIGIN_BYTES_MAX and not is_broker_made:
                 raise UndecodableMessage("the name of its origin is longer than any")
@@ -359,23 +357,22 @@ def make_resend(resend: Resend, address: str, now_ms: int) -> CoreResend:
         end = _INT.unpack_from(kept)[0]
         is_large = end < 0
         body_end = _body_end(kept, -end if is_large else end)
-        user_id, fixed, properties = header_places(kept, body_end, len(kept))
+        user_id, fixed, properties = header_places(kept, body_end)
     except (error, CoreProtocolError) as cause:
         raise UndecodableMessage(str(cause)) from None
     timestamp = fixed + _TIMESTAMP_AT
     is_expiring = resend.is_final and resend.expiration_ms > 0
     expires_at_ms = now_ms + resend.expiration_ms if is_expiring else 0
     shown_id = _shown_id(kept[user_id + 1 : fixed]) if kept[user_id] else None
-    encoded = b"".join(
-        (
-            _NO_NUMBER_YET,
-            _address_field(address),
-            kept[user_id : fixed + _EXPIRATION_AT],
-            _LONG.pack(expires_at_ms),
-            kept[timestamp:properties],
-            *_entries(kept[properties:], resend, shown_id, _LONG.unpack_from(kept, timestamp)[0]),
-        )
+    headers = (
+        _NO_NUMBER_YET,
+        _address_field(address),
+        kept[user_id : fixed + _EXPIRATION_AT],
+        _LONG.pack(expires_at_ms),
+        kept[timestamp:properties],
+        *_entries(kept[properties:], resend, shown_id, _LONG.unpack_from(kept, timestamp)[0]),
     )
+    encoded = b"".join(headers)
     # Why: messages of other wires come in one packet however large they are.
     grows_large = not is_large and body_end + len(encoded) > PIECE_BYTES
     is_large |= grows_large

@@ -353,7 +353,7 @@ def test_a_large_message_of_a_jms_client_is_moved_unaltered(
     session.start()
     larges = 0
     for delivery in receive(connection, session, len(sent)):
-        message = delivery.message._replace(address=target)
+        message = delivery.whole()._replace(address=target)
         if delivery.large_body is None:
             session.send(encode_message(message))
         else:

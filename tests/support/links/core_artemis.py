@@ -136,7 +136,7 @@ class CoreArtemisHarness(ArtemisHarness):
         bodies = []
         for one in found:
             with one.large_body or nullcontext() as large:
-                bodies.append(one.message.body if large is None else large.read())
+                bodies.append(one.whole().body if large is None else large.read())
         if found:
             session.acknowledge(found[-1])
             session.commit()

@@ -7,7 +7,7 @@ from tempfile import SpooledTemporaryFile
 from typing import IO, NamedTuple
 
 from amqsidecar.formats.core import message_packets
-from amqsidecar.formats.core.message import CoreMessage
+from amqsidecar.formats.core.message import CoreMessage, decode_message
 from amqsidecar.formats.core.primitives import CoreProtocolError
 
 _SPOOLED_IN_MEMORY_BYTES = 1 << 20
@@ -23,7 +23,7 @@ class CoreDelivery(NamedTuple):
 
     Attributes:
         consumer: its number.
-        message: without a body if it is large.
+        message: its headers and properties.
         delivery_count: 1 = delivered for the first time.
         credit_bytes: that it holds; `CoreSession.give_back` returns them.
         encoded: the message as the packet has it; b"" where it is large.
@@ -38,6 +38,10 @@ class CoreDelivery(NamedTuple):
     encoded: bytes
     large_body: IO[bytes] | None = None
     too_large_bytes: int = 0
+
+    def whole(self) -> CoreMessage:
+        """Return the message with its body, unless it is large."""
+        return decode_message(self.encoded) if self.encoded else self.message
 
 
 class _Arriving(NamedTuple):

@@ -12,7 +12,7 @@ from amqsidecar.brokers.connection.byte_stream import ByteStream
 from amqsidecar.brokers.core.consumers import CoreDelivery, SessionConsumer
 from amqsidecar.brokers.core.refusal import ADDRESS_FULL, CoreRefused
 from amqsidecar.formats.core import framing, message_packets, packets
-from amqsidecar.formats.core.message import PIECE_BYTES, CoreMessage, decode_message, encode_message
+from amqsidecar.formats.core.message import PIECE_BYTES, CoreMessage, encode_message
 from amqsidecar.formats.core.packet_format import CorePacket
 from amqsidecar.formats.core.primitives import CoreProtocolError, simple_string
 
@@ -533,8 +533,7 @@ class CoreSession:
     def _take_often(self, code: int, fields: bytes) -> bool:
         """Process a message or the answer to a send, quickly; False = it is something else."""
         if code == message_packets.RECEIVE_MESSAGE:
-            encoded, consumer, delivery_count = message_packets.split_received(fields)
-            message = decode_message(encoded)
+            message, encoded, consumer, delivery_count = message_packets.split_received(fields)
             known = self._consumers.get(consumer)
             if known is not None:
                 credit_bytes = framing.frame_bytes(fields)

@@ -113,7 +113,7 @@ class CoreManagement(ArtemisQuestions):
 
 def _read(delivery: CoreDelivery, found: dict[int, ManagementAnswer]) -> None:
     """Add the answer in a delivery; ignore a delivery without one."""
-    message, body = delivery.message, delivery.message.body
+    message, body = delivery.message, delivery.whole().body
     if delivery.large_body is not None:
         with delivery.large_body as large:
             body = large.read()

@@ -216,7 +216,7 @@ def _acknowledgement(delivery: CoreDelivery) -> CoreAcknowledgement:
 
 
 def _found(delivery: CoreDelivery) -> TokenMessage[CoreDelivery]:
-    return TokenMessage(delivery, _decoded(delivery.message), delivery.delivery_count > 1)
+    return TokenMessage(delivery, _decoded(delivery.whole()), delivery.delivery_count > 1)
 
 
 def _decoded(message: CoreMessage) -> Token | None:

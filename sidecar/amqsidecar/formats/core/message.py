@@ -122,14 +122,23 @@ def decode_message(data: bytes) -> CoreMessage:
     Raises:
         CoreProtocolError: it is cut off, or its end of body lies outside.
     """
-    end = len(data)
+    body_end = end_of_body(data)
+    return decode_headers(data, body_end, data[_INT.size : body_end])
+
+
+def end_of_body(data: bytes) -> int:
+    """Return where the body of an encoded message ends; it begins after its end's four bytes.
+
+    Raises:
+        CoreProtocolError: it ends outside.
+    """
     try:
-        body_end = _INT.unpack_from(data)[0] - _PACKET_HEAD_BYTES + _INT.size
+        body_end: int = _INT.unpack_from(data)[0] - _PACKET_HEAD_BYTES + _INT.size
     except error as cause:
         raise CoreProtocolError("a message has no body") from cause
-    if not _INT.size <= body_end <= end:
-        raise CoreProtocolError(f"a message's body ends at {body_end} of {end} bytes")
-    return _with_headers(data, body_end, end, data[_INT.size : body_end])
+    if not _INT.size <= body_end <= len(data):
+        raise CoreProtocolError(f"a message's body ends at {body_end} of {len(data)} bytes")
+    return body_end
 
 
 def encode_headers(message: CoreMessage) -> bytes:
@@ -150,8 +159,8 @@ def _encoded_headers(message: CoreMessage) -> tuple[bytes, ...]:
     )
 
 
-def header_places(data: bytes, at: int, end: int) -> tuple[int, int, int]:
-    """Return where the parts of headers between two offsets begin: user id, fixed, properties.
+def header_places(data: bytes, at: int) -> tuple[int, int, int]:
+    """Return where the parts of the headers at an offset begin: user id, fixed, properties.
 
     The user id follows a byte that says whether there is one. Fixed are type and durability, one
     byte each, expiration (8), timestamp (8), priority (1). Properties reach to the end.
@@ -164,28 +173,24 @@ def header_places(data: bytes, at: int, end: int) -> tuple[int, int, int]:
         if data[user_id - 1]:
             size = _INT.unpack_from(data, user_id)[0]
             user_id += _INT.size + size
-            if size < 0 or user_id > end:
+            if size < 0 or user_id > len(data):
                 raise CoreProtocolError(f"an address claims {size} bytes")
         fixed = user_id + 1 + (_USER_ID_BYTES if data[user_id] else 0)
     except (error, IndexError) as cause:
         raise CoreProtocolError("a message's headers are cut off") from cause
     properties = fixed + _HEADERS.size
-    if properties >= end:
+    if properties >= len(data):
         raise CoreProtocolError("a message's headers are cut off")
     return user_id, fixed, properties
 
 
-def decode_headers(data: bytes, at: int = 0) -> CoreMessage:
-    """Return the message without a body whose headers and properties begin at an offset.
+def decode_headers(data: bytes, at: int = 0, body: bytes = b"") -> CoreMessage:
+    """Return the message of this body whose headers and properties begin at an offset.
 
     Raises:
         CoreProtocolError: they are cut off.
     """
-    return _with_headers(data, at, len(data), b"")
-
-
-def _with_headers(data: bytes, at: int, end: int, body: bytes) -> CoreMessage:
-    user_id, fixed, properties = header_places(data, at, end)
+    user_id, fixed, properties = header_places(data, at)
     message_id, has_address = _LONG_AND_FLAG.unpack_from(data, at)
     address_at = at + _LONG_AND_FLAG.size + _INT.size
     kind, durable, expiration_ms, timestamp_ms, priority = _HEADERS.unpack_from(data, fixed)
@@ -202,7 +207,7 @@ def _with_headers(data: bytes, at: int, end: int, body: bytes) -> CoreMessage:
             expiration_ms,
             timestamp_ms,
             priority,
-            data[properties:end],
+            data[properties:],
         ),
     )
 

@@ -9,6 +9,7 @@ from amqsidecar.formats.core.message import (
     decode_message,
     encode_headers,
     encode_message,
+    end_of_body,
 )
 from amqsidecar.formats.core.packet_format import Boolean, Int, Long, packet
 from amqsidecar.formats.core.primitives import (
@@ -122,20 +123,20 @@ def decode_received(fields: bytes) -> ReceiveMessage:
     Raises:
         CoreProtocolError: the fields can't be read.
     """
-    encoded, consumer_id, delivery_count = split_received(fields)
+    _, encoded, consumer_id, delivery_count = split_received(fields)
     return ReceiveMessage(decode_message(encoded), consumer_id, delivery_count)
 
 
-def split_received(fields: bytes) -> tuple[bytes, int, int]:
-    """Return the message in a `ReceiveMessage`, still encoded, its consumer and delivery count.
+def split_received(fields: bytes) -> tuple[CoreMessage, bytes, int, int]:
+    """Return the parts of a `ReceiveMessage`: its message without a body, and whole but encoded.
 
     Raises:
-        CoreProtocolError: the fields are cut off.
+        CoreProtocolError: the fields can't be read.
     """
     at = len(fields) - _RECEIVE_TAIL.size
-    if at < 0:
-        raise CoreProtocolError("a message is cut off")
-    return fields[:at], *_RECEIVE_TAIL.unpack_from(fields, at)
+    encoded = fields[:at]
+    message = decode_headers(encoded, end_of_body(encoded))
+    return message, encoded, *_RECEIVE_TAIL.unpack_from(fields, at)
 
 
 def asked_tail(correlation_id: int) -> bytes:
