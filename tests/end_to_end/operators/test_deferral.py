@@ -95,25 +95,25 @@ def test_messages_wait_for_their_events_over_kills(
 
     with sidecar.start():
         for number, message in enumerate(messages):
-            verdict: dict[str, Any] = {"action": "wait_for", "event": f"invoice-{number}"}
+            verdict: dict[str, Any] = {"action": "wait_for", "event": f"invoice/{number}"}
             noted.write(message, exception="shop.NoInvoice", consumer="shop", verdict=verdict)
         noted.fail(COUNT)
         eventually(lambda: states() == ["held"] * COUNT, what="all wait")
         row = noted.row(messages[0])
-        assert row["reason"].startswith("waits for invoice-0, at the latest until ")
-        assert "waits for invoice-0" in sidecar.run_command("show", str(row["id"]))
-        found = sidecar.json_command("list", "--event", "invoice-0")["rows"]
+        assert row["reason"].startswith("waits for invoice/0, at the latest until ")
+        assert "waits for invoice/0" in sidecar.run_command("show", str(row["id"]))
+        found = sidecar.json_command("list", "--event", "invoice/0")["rows"]
         assert [one["id"] for one in found] == [row["id"]]
         # The service is killed; the event is reported while it is away.
         sidecar.kill()
-        sidecar.run_command("event", "invoice-0")
+        sidecar.run_command("event", "invoice/0")
     with sidecar.start():
         [first] = noted.consume(noted.queue)
         assert first.test_id == messages[0].test_id
         # Its row leaves the schedule when the broker has confirmed the message, after its consumer.
         eventually(lambda: states() == ["held"] * (COUNT - 1), what="the first has left")
         sidecar.kill()
-    report(noted.peer, events, ["invoice-\x07", "invoice-1"])
+    report(noted.peer, events, ["invoice/\x07", "invoice/1"])
     sidecar.die_at("stored:1")
     sidecar.die_at("sent:1")
     with sidecar.start():
@@ -123,12 +123,12 @@ def test_messages_wait_for_their_events_over_kills(
         row = noted.row(messages[2])
         shown = sidecar.json_command("show", str(row["id"]))
         with web_client(f"http://{sidecar._http}/api/v1") as api:
-            for name, ids in (("invoice-1", []), ("invoice-2", [row["id"]])):
+            for name, ids in (("invoice/1", []), ("invoice/2", [row["id"]])):
                 found = api.get("/messages", params={"event": name}).json()["rows"]
                 assert [one["id"] for one in found] == ids
             headers = {"X-CSRF-Token": api.get("/session").json()["csrf"]}
-            answer = api.post("/events/invoice-2", headers=headers)
-            assert (answer.status_code, answer.json()["name"]) == (200, "invoice-2")
+            answer = api.post("/events/invoice%2F2", headers=headers)
+            assert (answer.status_code, answer.json()["name"]) == (200, "invoice/2")
         [third] = noted.consume(noted.queue)
         assert third.test_id == messages[2].test_id
         eventually(lambda: states() == [], what="the third has left")
