@@ -215,7 +215,10 @@ def test_a_redirect_is_not_followed(receiver: Receiver) -> None:
     assert [one.path for one in receiver.requests] == ["/hook"]
 
 
-@pytest.mark.parametrize(("given", "pause_ms"), [("30", 30_000), ("soon", None), ("", None)])
+@pytest.mark.parametrize(
+    ("given", "pause_ms"),
+    [("30", 30_000), ("soon", None), ("", None), ("9" * 5_000, 999_999_999_000)],
+)
 def test_a_refusal_may_name_a_pause(receiver: Receiver, given: str, pause_ms: int | None) -> None:
     receiver.answers, receiver.more = 429, {"Retry-After": given}
     with pytest.raises(NotDelivered, match="answers 429") as refused:
