@@ -48,8 +48,9 @@ def _bounded(value: Any, characters: int, entries: int) -> Any:
         found = [_bounded(one, characters, entries) for one in value[:entries]]
         return found if len(value) <= entries else [*found, f"… ({len(value) - entries} more)"]
     if isinstance(value, dict):
-        return {
+        named = {
             harmless(str(name), characters): _bounded(one, characters, entries)
             for name, one in list(value.items())[:200]
         }
+        return named if len(value) <= 200 else {**named, "…": f"{len(value) - 200} more"}
     return value

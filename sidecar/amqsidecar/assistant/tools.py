@@ -1,6 +1,7 @@
 """The tools: a table, and each tool's requests to the API."""
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
@@ -207,14 +208,9 @@ async def _operation(caller: ApiCaller, asked: OperationInput) -> str:
     return marked(found)
 
 
-async def _pause(caller: ApiCaller, asked: ChangeInput) -> str:
-    return await _change(caller, asked, "pause")
-
-
-async def _undo(caller: ApiCaller, asked: ChangeInput) -> str:
-    return await _change(caller, asked, "undo")
-
-
 async def _change(caller: ApiCaller, asked: ChangeInput, word: str) -> str:
     body = {"reason": f"{_BY}{asked.reason}"}
     return marked(await caller.api.post(f"/operations/{asked.number}/{word}", body))
+
+
+_pause, _undo = partial(_change, word="pause"), partial(_change, word="undo")

@@ -13,7 +13,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 from proton import Message
 
-from amqsidecar.assistant.marked import ANSWER_BYTES_MAX
+from amqsidecar.assistant.marked import ANSWER_BYTES_MAX, marked
 from amqsidecar.assistant.previews import KEPT_S, PreviewedOperation, Previews
 from amqsidecar.clock import SystemClock
 from amqsidecar.http.access import Role
@@ -126,6 +126,12 @@ def test_hostile_texts_are_data_visible_and_bounded(served: Served) -> None:
                 assert unseen not in json.dumps(said.data, ensure_ascii=False)
 
     served.play(Role.OPERATOR, story)
+
+
+def test_an_answer_says_how_many_names_it_lacks() -> None:
+    data = json.loads(marked({"properties": {f"p{n}": n for n in range(205)}}))["data"]
+    assert len(data["properties"]) == 201
+    assert data["properties"]["…"] == "5 more"
 
 
 def test_only_the_preview_says_what_is_done_and_only_once(served: Served) -> None:
