@@ -22,7 +22,7 @@ def marked(data: object, note: str = "") -> str:
     """Return an answer as JSON; cut values are marked, and `note` is ours.
 
     Example:
-        >>> marked({"cause": "x\u202e"}).partition("data")[2][-28:]
+        >>> marked({"cause": "x\u202e"}).partition("data")[2][-24:]
         '":{"cause":"x‹U+202E›"}}'
     """
     for characters, entries in _CUTS:

@@ -50,10 +50,9 @@ def write_rule(folder: Path, queue: str, name: str) -> dict[str, str]:
 def report(peer: JmsPeer, queue: str, names: Sequence[str]) -> None:
     """Report events, as a program does that knows the broker only."""
     for at in range(0, len(names), 1_000):
-        some = names[at : at + 1_000]
         # Why no others: a number among its properties would keep a report from STOMP.
         text = {"destination": queue, "type": "Text", "sampleProperties": False}
-        peer.produce_each([{**text, "text": one} for one in some])
+        peer.produce_each([{**text, "text": one} for one in names[at : at + 1_000]])
 
 
 ALONE: Final = (
@@ -176,8 +175,7 @@ def test_a_wait_ends_at_its_longest_time_also_after_a_move_and_in_manual_mode(
         return [row["state"] for name, row in found if message.message_id.endswith(name)]
 
     def history(row: Mapping[str, Any]) -> list[dict[str, Any]]:
-        shown = sidecar.json_command("show", str(row["redelivery_id"]))
-        return list(shown["history"])
+        return list(sidecar.json_command("show", str(row["redelivery_id"]))["history"])
 
     with sidecar.start():
         noted.fail(3)

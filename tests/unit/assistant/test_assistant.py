@@ -129,9 +129,7 @@ def test_hostile_texts_are_data_visible_and_bounded(served: Served) -> None:
 
 
 def test_an_answer_says_how_many_names_it_lacks() -> None:
-    data = json.loads(marked({"properties": {f"p{n}": n for n in range(205)}}))["data"]
-    assert len(data["properties"]) == 201
-    assert data["properties"]["…"] == "5 more"
+    assert marked({f"p{n}": n for n in range(205)}).endswith('"p199":199,"…":"5 more"}}')
 
 
 def test_only_the_preview_says_what_is_done_and_only_once(served: Served) -> None:

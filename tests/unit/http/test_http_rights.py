@@ -352,12 +352,9 @@ async def test_an_event_belongs_to_the_roles_whose_patterns_its_name_matches(
         assert await asked("actor", "orders.1") == (403, 403)
         for who in ("looker", "viewer"):
             assert await asked(who, "orders.1") == (403, 403)
-        for name in ("invoice-1", "pay.1"):
+        for name in ("invoice-1", "pay.1", "invoice/7", "invoice%2F8"):
             assert await asked("operator", name) == (200, 201)
         assert (await world.ask("operator", "POST", "/api/v1/events/%20"))[0] == 400
-        for path in ("invoice%2F2026%2F7", "invoice/2026/7"):
-            status, _, text = await world.ask("operator", "POST", f"/api/v1/events/{path}")
-            assert (status, msgspec.json.decode(text)["name"]) == (200, "invoice/2026/7")
 
 
 async def test_a_marker_exists_for_those_whom_it_concerns(tmp_path: Path) -> None:

@@ -17,12 +17,7 @@ import pytest
 
 from amqsidecar.web_client import Client, is_public, permits
 from amqsidecar.webhooks.outbox import Kind, Matter, Notice, Phase
-from amqsidecar.webhooks.sending import (
-    Address,
-    NotDelivered,
-    encode,
-    send,
-)
+from amqsidecar.webhooks.sending import Address, NotDelivered, encode, send
 from support.web.receiver import Receiver
 
 LOOPBACK = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
