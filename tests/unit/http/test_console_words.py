@@ -231,7 +231,7 @@ def test_a_group_begins_with_what_is_known_of_it() -> None:
             "The waiting ones are sent automatically; hold them if",
         ),
         ({"waiting": 3}, None, "Nothing to do"),
-        ({"held": 3}, None, "The held ones are sent when a person"),
+        ({"held": 3}, None, "The held ones are sent when a person releases or retries them, or"),
     ],
 )
 def test_a_group_says_what_to_do_next(

@@ -56,7 +56,10 @@ def next_steps(group: Group, recovery: DestinationRecovery | None) -> list[str]:
     elif group.waiting:
         steps.append("Nothing to do: they are sent automatically when they are due.")
     if group.held:
-        steps.append("The held ones are sent when a person releases or retries them.")
+        steps.append(
+            "The held ones are sent when a person releases or retries them, or when a wait for an "
+            "event ends: it is reported, or the longest time has passed."
+        )
     if lacks_cause(group.cause_group):
         steps.append(CAUSE_SOURCES)
     return steps
