@@ -207,13 +207,16 @@ async def walk(worlds: tuple[World, World], who: str) -> Mapping[tuple[str, str]
     reads = [one for one in calls if one[0] == "GET"]
     differing = dict[tuple[str, str], bool]()
     for method, path, given in [*reads, *changes, *(reads[::5] if who == "orders" else ())]:
+        key = method, re.sub(r"\d+", "N", path)
+        # Why only who sees all: whether an endpoint tells the worlds apart is known by one answer.
+        if not is_limited and differing.get(key):
+            continue
         one = await left.ask(who, method, path, **given)
         other = await right.ask(who, method, path, **given)
         if is_limited:
             assert one == other, (method, path, given)
             assert one[0] != 500, (method, path, given, one)
             assert not SECRETS.search(one[2]), (method, path, given, SECRETS.search(one[2]))
-        key = method, re.sub(r"\d+", "N", path)
         differing[key] = differing.get(key, False) or one != other
     return differing
 
