@@ -306,7 +306,7 @@ def test_a_group_begins_with_what_to_do_and_its_notes_come_last_where_there_are_
             main.index(words)
             for words in (
                 "1 message died in the last hour",
-                "The waiting ones are sent automatically",
+                "The waiting messages are sent automatically",
                 "Retry…",
                 "Dead letters by minute, last hour",
                 "Messages of this group",

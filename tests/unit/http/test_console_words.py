@@ -217,8 +217,8 @@ def test_a_group_begins_with_what_is_known_of_it() -> None:
 @pytest.mark.parametrize(
     ("counts", "found", "first"),
     [
-        ({"exhausted": 3, "waiting": 1}, None, "The exhausted ones wait for a person"),
-        ({"parked": 3}, None, "The parked ones can't be sent"),
+        ({"exhausted": 3, "waiting": 1}, None, "The exhausted messages wait for a person"),
+        ({"parked": 3}, None, "The parked messages can't be sent"),
         ({"waiting": 3}, recovery(29, 30, RecoveryState.FAILS), "Most re-sends come back: hold"),
         (
             {"waiting": 3},
@@ -228,10 +228,10 @@ def test_a_group_begins_with_what_is_known_of_it() -> None:
         (
             {"waiting": 3, "recent": 3},
             None,
-            "The waiting ones are sent automatically; hold them if",
+            "The waiting messages are sent automatically; hold them if",
         ),
         ({"waiting": 3}, None, "Nothing to do"),
-        ({"held": 3}, None, "The held ones are sent when a person releases or retries them, or"),
+        ({"held": 3}, None, "The held messages are sent when a person releases"),
     ],
 )
 def test_a_group_says_what_to_do_next(

@@ -38,10 +38,10 @@ def next_steps(group: Group, recovery: DestinationRecovery | None) -> list[str]:
     state = None if recovery is None else recovery.state
     steps = []
     if group.exhausted:
-        steps.append("The exhausted ones wait for a person: fix the cause, then retry them.")
+        steps.append("The exhausted messages wait for a person: fix the cause, then retry them.")
     if group.parked:
         steps.append(
-            "The parked ones can't be sent: open one to see the reason, then retry or redirect "
+            "The parked messages can't be sent: open one to see the reason, then retry or redirect "
             "them."
         )
     if state is RecoveryState.LIES:
@@ -50,15 +50,15 @@ def next_steps(group: Group, recovery: DestinationRecovery | None) -> list[str]:
         steps.append("Most re-sends come back: hold the group until the cause is fixed.")
     elif group.waiting and group.recent:
         steps.append(
-            "The waiting ones are sent automatically; hold them if the cause needs time to be "
+            "The waiting messages are sent automatically; hold them if the cause needs time to be "
             "fixed."
         )
     elif group.waiting:
         steps.append("Nothing to do: they are sent automatically when they are due.")
     if group.held:
         steps.append(
-            "The held ones are sent when a person releases or retries them, or when a wait for an "
-            "event ends: it is reported, or the longest time has passed."
+            "The held messages are sent when a person releases or retries them, or when their wait "
+            "for an event ends: it is reported, or the longest time has passed."
         )
     if lacks_cause(group.cause_group):
         steps.append(CAUSE_SOURCES)
