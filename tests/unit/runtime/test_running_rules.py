@@ -7,17 +7,20 @@ from typing import Any, cast
 
 import pytest
 
-from amqsidecar.broker import BrokerKind, Features, LookSession
+from amqsidecar.broker import BrokerKind, Delivery, Features, LookSession
 from amqsidecar.config.load import load_config
+from amqsidecar.engine.intake import IntakeNames
 from amqsidecar.errors import BrokerRefused
 from amqsidecar.model.dead_letter import DeadLetter, KnownFacts
 from amqsidecar.model.decision import DeadLetterTo, Exhaust, Park, Redeliver
 from amqsidecar.model.destination import queue
+from amqsidecar.model.provenance import Provenance
 from amqsidecar.operations.active_rules import policies_of
 from amqsidecar.plugin_loader import load_plugins
 from amqsidecar.policy.artemis_rules import ArtemisRules
 from amqsidecar.wiring.rules import RunningRules
 from support.send_rules import send_rules_of
+from support.sidecar.listener import copy_keys
 from support.virtual_clock import VirtualClock
 
 PLUGINS = """
@@ -81,6 +84,28 @@ def test_rules_act_before_the_brokers_wherever_those_come_from(tmp_path: Path, n
     bare = RunningRules(load_config(None, sets, {}), VirtualClock())
     assert not getattr(bare.decider(link), "asks", ())
     assert bare.digest != running.digest
+
+
+@pytest.mark.parametrize("has_keys", [True, False])
+def test_lives_are_known_only_where_copies_can_be_proven(tmp_path: Path, has_keys: bool) -> None:
+    """A known life lets a second message of it be discarded."""
+    sets = [copy_keys(tmp_path)] if has_keys else []
+    running = RunningRules(load_config(None, sets, {}), VirtualClock())
+    link = cast(
+        "LookSession",
+        SimpleNamespace(
+            description=SimpleNamespace(kind=BrokerKind.ARTEMIS),
+            features=Features(settings=Settings()),
+        ),
+    )
+    judge = running.judges(lambda: 0.5)(link, IntakeNames(BrokerKind.ARTEMIS))
+    dead = Delivery(
+        None, queue("DLQ"), b"x", Provenance(origin=queue("orders"), number="7-1"), "core/1"
+    )
+    judged = judge.judge(dead, "a", 1, 1, is_backlog=False)
+    lives = {judge.life_of(dead), getattr(judged.events[0], "life", None)}
+    assert len(lives) == 1
+    assert lives.isdisjoint({""}) == has_keys
 
 
 class Readable:
