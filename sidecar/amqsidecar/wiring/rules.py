@@ -42,7 +42,6 @@ from amqsidecar.messages.interceptions import vetting
 from amqsidecar.messages.kept_message import chosen_cause, chosen_properties, producer_of
 from amqsidecar.model.destination import Destination, queue
 from amqsidecar.model.marker import ServiceMark, ServiceMarkKind
-from amqsidecar.model.provenance import life_of_death
 from amqsidecar.operations.act import ActionRefused
 from amqsidecar.operations.operate import checked_target
 from amqsidecar.operations.retention import KeepRule, Retention
@@ -280,7 +279,7 @@ class RunningRules:
             edit=edit_properties,
             vet=vetting(keys),
             # Why none without keys: no copy of the listener can be proven, so nothing is paired.
-            life=None if keys is None else life_of_death,
+            records_lives=keys is not None,
         )
 
         def make(link: LookSession, names: IntakeNames) -> Judge:

@@ -87,7 +87,7 @@ class Readers:
         advice: delivery and its redelivery to the consumer's advice, which may be the redelivery.
         edit: encoding, message and edit to the message after it; raises EditRefused.
         vet: returns a delivery whose claims are proven, or that has a problem.
-        life: see `life_of_death`; None = no life is recorded.
+        records_lives: whether a death records its life, by which later reports of it are found.
     """
 
     true_origin: TrueOrigin = named_origin
@@ -100,7 +100,7 @@ class Readers:
     advice: Callable[[Delivery, Redeliver], Decision] | None = None
     edit: Callable[[str, bytes, MessageEdit], bytes] | None = None
     vet: Callable[[Delivery], Delivery] | None = None
-    life: Callable[[Destination, Destination | None, str], str] | None = life_of_death
+    records_lives: bool = True
 
 
 class Judgement(msgspec.Struct, frozen=True, gc=False):
@@ -172,7 +172,7 @@ class Judge:
 
     def life_of(self, delivery: Delivery) -> str:
         """Return the life that `judge` records of a delivery; "" = not known."""
-        if self._readers.life is None:
+        if not self._readers.records_lives:
             return ""
         delivery = self._vet(delivery)
         provenance = delivery.provenance
@@ -252,15 +252,16 @@ class Judge:
             origin, problem = None, problem or f"the name of its origin {too_long}"
         if origin is None:
             problem = problem or "the message does not name its origin"
-            return _Place(None, source, problem, None, str(source), None, lambda _: "", {})
+            return _Place(None, source, problem, None, str(source), None, _no_life, {})
         origin = self._readers.true_origin(origin, source)
         problem = self.send_rules.origin_problem(origin) or problem
         # Why the source: nothing may ever be sent to such an origin.
         is_never = problem and self.send_rules.final_problem(origin) is not None
         parked_at = source if is_never else origin
         unsent = self.send_rules.redelivery_problem(origin)
-        find = self._readers.life
-        life_of = (lambda _: "") if find is None else cache(partial(find, source, origin))
+        life_of = _no_life
+        if self._readers.records_lives:
+            life_of = cache(partial(life_of_death, source, origin))
         names = str(source), str(origin)
         return _Place(origin, parked_at, problem or "", unsent, *names, life_of, {})
 
@@ -391,6 +392,11 @@ class _Place(NamedTuple):
 _PlaceOf = Callable[[Destination | None, Destination, str | None], _Place]
 _Decisions = dict[tuple[int, bool, bool, bool], Decision | str | None]
 """By the arguments of `_dead_letter` after its origin."""
+
+
+def _no_life(_number: str) -> str:
+    """Return no life, where none is known or recorded."""
+    return ""
 
 
 def _fault_of(decision: object) -> str | None:
