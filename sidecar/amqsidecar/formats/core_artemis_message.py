@@ -7,7 +7,6 @@ The broker writes `_AMQ_ORIG_*` into every message that it moves to a dead-lette
 AMQP client made it. AMQP messages are not read over Core: the broker would convert them.
 """
 
-from codecs import utf_16_le_encode
 from collections.abc import Sequence
 from functools import lru_cache
 from struct import Struct, error
@@ -51,7 +50,7 @@ from amqsidecar.formats.core.message import (
     read_core_value,
 )
 from amqsidecar.formats.core.primitives import CoreProtocolError, decode_simple_text, simple_string
-from amqsidecar.formats.redelivery_mark import MARKS, check_of, life_of, marks_of, original_id
+from amqsidecar.formats.redelivery_mark import MARKS, check_on, life_of, marks_of, original_id
 from amqsidecar.model.destination import Destination
 from amqsidecar.model.provenance import Provenance, kept_cause
 from amqsidecar.model.sidecar_names import (
@@ -404,9 +403,8 @@ def _entries(
         dropped |= _dropped_beside_duplicate_id(CoreProperties(encoded))
     find_cuts = _cuts if layout.is_shared else _cuts.__wrapped__
     entry_count, cuts = find_cuts(layout, dropped)
-    destination, count = resend.destination, resend.redelivery_count
-    identity = identity_of(message_id, timestamp_ms)
-    check = check_of(resend.redelivery_id, count, destination, identity)
+    count, delay_ms = resend.redelivery_count, resend.redelivery_delay_ms
+    check = check_on(resend, identity_of(message_id, timestamp_ms))
     redelivery_id = _text(resend.redelivery_id)
     shown_id = None if message_id is None else _text(message_id)
     if _KEY_ORIGINAL_ID in layout.by_key:
@@ -418,9 +416,9 @@ def _entries(
     for before, start, end in cuts:
         pieces += (before, encoded[start:end])
     pieces += (
-        _BEGIN_OF_QUEUE if destination.is_queue else _BEGIN_OF_TOPIC,
+        _BEGIN_OF_QUEUE if resend.destination.is_queue else _BEGIN_OF_TOPIC,
         redelivery_id,
-        _COUNT_AND_DELAY.pack(_ENTRY_COUNT, count, _ENTRY_DELAY, resend.redelivery_delay_ms),
+        _COUNT_AND_DELAY.pack(_ENTRY_COUNT, count, _ENTRY_DELAY, delay_ms),
         _ENTRY_CHECK,
         _text(check),
     )
@@ -466,12 +464,11 @@ def _dropped_beside_duplicate_id(properties: CoreProperties) -> frozenset[int]:
     return _DROPPED_OF_COPY
 
 
-_TEXT_HEAD: Final = Struct(">bi")
+_TEXT_CODE: Final = bytes((CorePropertyType.STRING,))
 
 
 def _text(value: str) -> bytes:
-    data, _ = utf_16_le_encode(value, "surrogatepass")
-    return _TEXT_HEAD.pack(CorePropertyType.STRING, len(data)) + data
+    return _TEXT_CODE + simple_string(value)
 
 
 _KEY_ID: Final = key_of(PROPERTY_REDELIVERY_ID)
