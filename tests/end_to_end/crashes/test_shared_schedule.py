@@ -285,8 +285,7 @@ def test_two_of_three_are_frozen_for_longer_than_their_lease(run: Run) -> None:
     """They are taken over; when they wake up they continue as another instance."""
     run.start(crashes=("stored:3:SIGSTOP", "committed:3:SIGSTOP"))
     frozen = run.sidecars[:2]
-    processes = [process for sidecar in frozen if (process := sidecar.process) is not None]
-    run.produce_until(lambda: all(is_stopped(one.pid) for one in processes), "both are frozen")
+    run.produce_until(lambda: all(map(is_frozen, frozen)), "both are frozen")
     run.wait_settled(*frozen)
     for sidecar in frozen:
         assert sidecar.process is not None
@@ -387,3 +386,9 @@ def test_a_wire_that_accepts_outside_its_transactions_is_refused(
 def has_been_up(sidecar: SidecarProcess) -> bool:
     """Return whether a process has begun to read dead letters."""
     return any(line["event"] == "link_up" for line in sidecar.log_lines())
+
+
+def is_frozen(sidecar: SidecarProcess) -> bool:
+    """Return whether the running process is stopped."""
+    assert sidecar.process is not None
+    return is_stopped(sidecar.process.pid)

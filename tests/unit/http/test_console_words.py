@@ -231,7 +231,11 @@ def test_a_group_begins_with_what_is_known_of_it() -> None:
             "The waiting messages are sent automatically; hold them if",
         ),
         ({"waiting": 3}, None, "Nothing to do"),
-        ({"held": 3}, None, "The held messages are sent when a person releases"),
+        (
+            {"held": 3},
+            None,
+            "The held messages are sent when a person releases or retries them, or when their wait",
+        ),
     ],
 )
 def test_a_group_says_what_to_do_next(
