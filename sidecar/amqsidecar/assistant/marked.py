@@ -1,5 +1,6 @@
 """Answers for assistants: marked as data, harmless, and bounded in bytes."""
 
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
@@ -16,6 +17,9 @@ MARK: Final = (
 
 _CUTS: Final = ((4_096, 200), (1_024, 50), (256, 20), (64, 5))
 """Characters of a text and entries of a list; the next where the answer is still too large."""
+
+_NAMES_MAX: Final = 200
+"""Of one object, such as the properties of a message."""
 
 
 def marked(data: object, note: str = "") -> str:
@@ -50,7 +54,8 @@ def _bounded(value: Any, characters: int, entries: int) -> Any:
     if isinstance(value, dict):
         named = {
             harmless(str(name), characters): _bounded(one, characters, entries)
-            for name, one in list(value.items())[:200]
+            for name, one in islice(value.items(), _NAMES_MAX)
         }
-        return named if len(value) <= 200 else {**named, "…": f"{len(value) - 200} more"}
+        left = len(value) - _NAMES_MAX
+        return named if left <= 0 else {**named, "…": f"{left} more"}
     return value

@@ -29,7 +29,7 @@ class Observer:
 
     Args:
         make_link: returns a link for an instance.
-        schedule: receives the rows; no other worker uses it.
+        schedule: receives the rows; no other thread uses it.
         index: finds the rows.
         attempts: to connect.
         health: receives the state.

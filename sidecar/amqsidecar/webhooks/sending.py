@@ -99,6 +99,7 @@ def send(address: Address, notice: Notice, at_ms: int) -> None:
         raise NotDelivered(str(error)) from error
     if not 200 <= answer.status < 300:
         pause = answer.retry_after
+        # Why nine digits: `int` raises for thousands of digits.
         pause_ms = int(pause[:9]) * 1000 if pause.isascii() and pause.isdigit() else None
         raise NotDelivered(f"the receiver answers {answer.status}", pause_ms)
 

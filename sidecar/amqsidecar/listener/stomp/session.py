@@ -191,6 +191,7 @@ class StompSession(ClientSession):
             self._end(f"the client's input can't be parsed: {self._from_client.problem}")
         else:
             self._client_is_plain = True
+            # Why as blank: the rest follows all that waits, also within a frame that is dropped.
             self._waiting.append(Piece(PieceKind.BLANK, self._from_client.rest()))
             self._advance()
 

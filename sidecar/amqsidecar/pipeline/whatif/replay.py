@@ -123,7 +123,7 @@ def resend_times(plan: DelayPlan, known: Known) -> Numbers:
 
 
 def _columns(usual_at_end: Numbers, count: int) -> Numbers:
-    """Return the first `count` columns; the last one, of usual values, replaces missing columns."""
+    """Return `count` columns; the last column holds the usual values, and fills missing columns."""
     own, usual = usual_at_end[:, :-1][:, :count], usual_at_end[:, -1:]
     return np.hstack([own, np.repeat(usual, count - own.shape[1], axis=1)])
 
