@@ -104,7 +104,8 @@ def test_both_wires_of_artemis_find_the_token_of_the_other(artemis: Broker, uniq
             def is_acknowledged() -> bool:
                 # Why: a link that nobody serves sends no credit and no heartbeat.
                 own.wait(0.05)
-                return own.receive(10) == [] and stomp.depth(stomp.dead_letter_queue) == 0
+                assert own.receive(10) == []
+                return stomp.depth(stomp.dead_letter_queue) == 0
 
             eventually(is_acknowledged, what="what the token names is acknowledged")
             own.commit_cycle([], [], 9)
