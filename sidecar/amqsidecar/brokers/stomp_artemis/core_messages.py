@@ -143,7 +143,9 @@ class StompCoreFetcher:
             others = min(counted, listed_or_left) if is_kept else counted
             left.unlisted = self._count_unlisted(subscription, left, others)
         left.unseen = min(before, left.unlisted)
-        if fresh:
+        if fresh or left.withheld:
+            # Quirk (Artemis): a consumer may have passed messages of a group that another one had;
+            # only a new one begins at the head again.
             # Why the known ones last: a message that does not come must not block others.
             most = min(_FETCH_MAX, self._subscriptions.share)
             self._subscriptions.exchange(
