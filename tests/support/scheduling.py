@@ -77,6 +77,18 @@ class ByScope(LoadFileScheduling):  # type: ignore[misc]
     def _split_scope(self, nodeid: str) -> str:
         return worker_scope_of(nodeid)
 
+    def remove_node(self, node: Any) -> str | None:
+        """Give to others only those scopes of a crashed worker that it has not finished.
+
+        A worker that gets a finished scope has nothing to run, and so never asks for more.
+        """
+        scopes = self.assigned_work[node]
+        self.assigned_work[node] = {
+            name: tests for name, tests in scopes.items() if not all(tests.values())
+        }
+        crashed: str | None = super().remove_node(node)
+        return crashed
+
 
 def scheduler_for(config: Any, log: Any) -> ByScope | None:
     """Return the scheduler for `--dist loadfile`; None = that of pytest-xdist."""
