@@ -16,6 +16,7 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
+from amqsidecar.runtime.process import prepare_structs
 from support import needs
 from support.brokers.real import STARTED_BROKERS, ArtemisBroker, Broker, ClassicBroker
 from support.scheduling import rank_of, scheduler_for
@@ -90,7 +91,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Let the collector of garbage leave alone what lives until the end: it looks at it often."""
+    """Prepare for threads, and let the collector of garbage leave alone what lives until the end.
+
+    It looks at it often.
+    """
+    prepare_structs()
     gc.collect()
     gc.freeze()
     gc.enable()

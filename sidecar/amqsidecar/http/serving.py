@@ -22,6 +22,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.http.guard import OPEN
+from amqsidecar.runtime.process import prepare_structs
 
 MAX_CONNECTIONS: Final = 64
 """Maximum open connections; beyond it, an idle one is closed."""
@@ -100,6 +101,8 @@ class HttpServer:
             target=self._server.run, args=([listening],), name="http", daemon=True
         )
         address = listening.getsockname()
+        # Why here: the web's structs are imported only where HTTP is on.
+        prepare_structs()
         self._thread.start()
         self._server.is_up.wait()
         return address[0], address[1]

@@ -3,6 +3,10 @@
 import ctypes
 import gc
 import sys
+from collections.abc import Iterator
+from contextlib import suppress
+
+import msgspec
 
 LARGE_BYTES = 1024 * 1024
 
@@ -39,6 +43,24 @@ def give_way_soon() -> None:
     written or a page is made.
     """
     sys.setswitchinterval(SWITCH_S)
+
+
+def prepare_structs() -> None:
+    """Make each imported struct ready to be decoded, before several threads decode it.
+
+    Quirk (msgspec 0.22): a struct's fields are read when it is first decoded; another thread that
+    decodes it meanwhile finds half of them, and the process dies (SIGSEGV).
+    """
+    for kind in set(_subclasses_of(msgspec.Struct)):
+        # Why: settings and frames have fields that can't be decoded, so nobody decodes them.
+        with suppress(TypeError):
+            msgspec.json.Decoder(kind)
+
+
+def _subclasses_of(kind: type[msgspec.Struct]) -> Iterator[type[msgspec.Struct]]:
+    for one in kind.__subclasses__():
+        yield one
+        yield from _subclasses_of(one)
 
 
 def collect_seldom() -> None:
