@@ -34,14 +34,22 @@ def test_a_worker_that_crashes_hands_over_only_the_files_that_it_has_not_finishe
         "        os._exit(9)\n"
     )
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    command = [sys.executable, "-m", "pytest", "-q", "-n1", "--dist=loadfile"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-n1",
+        "--dist=loadfile",
+        "-p",
+        "no:schemathesis",
+    ]
     done = subprocess.run(
         [*command, "--no-loadscope-reorder", "-p", "no:cacheprovider", str(tmp_path)],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT / "tests")},
         capture_output=True,
         text=True,
-        timeout=60,
         check=False,
     )
     assert "crashed while running 'test_d.py::test_crashes_once'" in done.stdout
