@@ -34,20 +34,15 @@ def test_a_worker_that_crashes_hands_over_only_the_files_that_it_has_not_finishe
         "        os._exit(9)\n"
     )
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-n1",
-        "--dist=loadfile",
-        "-p",
-        "no:schemathesis",
-    ]
+    options = "-q -n1 --dist=loadfile --no-loadscope-reorder -p xdist -p no:cacheprovider"
     done = subprocess.run(
-        [*command, "--no-loadscope-reorder", "-p", "no:cacheprovider", str(tmp_path)],
+        [sys.executable, "-m", "pytest", *options.split(), str(tmp_path)],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "tests")},
+        env={
+            **os.environ,
+            "PYTHONPATH": str(ROOT / "tests"),
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        },
         capture_output=True,
         text=True,
         check=False,
