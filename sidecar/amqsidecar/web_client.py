@@ -69,6 +69,7 @@ class Client:
         tls: of `https`.
         timeout_s: of a whole request, from the name's lookup to the last byte.
         permits: whether an address may be connected to; None = each may.
+        needs_body: False = an answer whose body is too large, late or cut counts, without it.
     """
 
     def __init__(
@@ -78,8 +79,10 @@ class Client:
         max_bytes: int,
         *,
         permits: Callable[[IPv4Address | IPv6Address], bool] | None = None,
+        needs_body: bool = True,
     ) -> None:
         self._permits = permits
+        self._needs_body = needs_body
         self._tls = tls
         self._timeout_s = timeout_s
         self._max_bytes = max_bytes
@@ -92,19 +95,24 @@ class Client:
         Raises:
             Unreachable: see there. A POST may have been carried out all the same.
         """
+        heads: list[RawAnswer] = []
         try:
             async with asyncio.timeout(self._timeout_s):
-                return await self._ask(url, headers, body)
-        except TimeoutError as error:
-            raise Unreachable(f"no answer within {self._timeout_s:g} s") from error
+                return await self._ask(url, headers, body, heads)
         except (OSError, ValueError, h11.ProtocolError) as error:
+            if heads and not self._needs_body:
+                return heads[0]
             reason = str(error) or repr(error)
-            if isinstance(error, ConnectionError) and error.errno:
+            if isinstance(error, TimeoutError):
+                reason = f"no answer within {self._timeout_s:g} s"
+            elif isinstance(error, ConnectionError) and error.errno:
                 # Why: asyncio's text of a refused connection says only that it failed.
                 reason = os.strerror(error.errno)
             raise Unreachable(reason) from error
 
-    async def _ask(self, url: str, headers: Mapping[str, str], body: bytes | None) -> RawAnswer:
+    async def _ask(
+        self, url: str, headers: Mapping[str, str], body: bytes | None, heads: list[RawAnswer]
+    ) -> RawAnswer:
         parts = urlsplit(url)
         is_tls = parts.scheme == "https"
         tls = self._tls if is_tls else None
@@ -126,7 +134,7 @@ class Client:
         reader, writer = await self._open(parts.hostname or "", port, tls)
         try:
             writer.write(b"".join(one or b"" for one in data))
-            return await self._read(connection, reader)
+            return await self._read(connection, reader, heads)
         finally:
             # Why not awaited: a hung sidecar does not end a TLS connection.
             writer.transport.abort()
@@ -150,21 +158,23 @@ class Client:
                     problem = error
         raise problem
 
-    async def _read(self, connection: h11.Connection, reader: asyncio.StreamReader) -> RawAnswer:
-        status, body = 0, bytearray()
-        retry_after = ""
+    async def _read(
+        self, connection: h11.Connection, reader: asyncio.StreamReader, heads: list[RawAnswer]
+    ) -> RawAnswer:
+        """Return the answer; its head is in `heads` from when it has come."""
+        body = bytearray()
         while True:
             event = connection.next_event()
             if event is h11.NEED_DATA:
                 connection.receive_data(await reader.read(_PIECE_BYTES))
             elif isinstance(event, h11.Response):
-                status = event.status_code
-                retry_after = dict(event.headers).get(b"retry-after", b"").decode("latin-1")
+                pause = dict(event.headers).get(b"retry-after", b"").decode("latin-1")
+                heads.append(RawAnswer(event.status_code, b"", pause))
             elif isinstance(event, h11.Data):
                 body += event.data
                 if len(body) > self._max_bytes:
                     raise ValueError(f"the answer has more than {self._max_bytes:,} bytes")
             elif isinstance(event, h11.EndOfMessage):
-                return RawAnswer(status, bytes(body), retry_after)
+                return heads[0]._replace(body=bytes(body))
             elif not isinstance(event, h11.InformationalResponse):
                 raise ValueError("the connection ended before the answer did")

@@ -79,6 +79,7 @@ class Site:
                     10.0,
                     65_536,
                     permits=permits([ip_network("127.0.0.0/8")]),
+                    needs_body=False,
                 ),
             ),
             Matters(

@@ -82,19 +82,16 @@ def send(address: Address, notice: Notice, at_ms: int) -> None:
     Raises:
         NotDelivered: it was not accepted; it may have arrived anyway.
     """
-    try:
-        secrets, client, url = address.secrets(), address.client(), address.url()
-    except ConfigError as error:
-        raise NotDelivered(str(error)) from error
-    body = encode(address, notice, secrets)
     headers = {"webhook-id": notice.id, "webhook-timestamp": str(at_ms // 1000)}
     if address.template == CLOUDEVENTS:
         headers["Content-Type"] = "application/cloudevents+json"
-    if secrets:
-        headers["webhook-signature"] = sign(secrets, notice.id, at_ms // 1000, body)
     try:
+        secrets, client, url = address.secrets(), address.client(), address.url()
+        body = encode(address, notice, secrets)
+        if secrets:
+            headers["webhook-signature"] = sign(secrets, notice.id, at_ms // 1000, body)
         answer = asyncio.run(client.ask(url, headers, body))
-    except Unreachable as error:
+    except (ConfigError, Unreachable) as error:
         # Why without the URL: it may be a secret.
         raise NotDelivered(str(error)) from error
     if not 200 <= answer.status < 300:

@@ -109,6 +109,7 @@ def _address(name: str, options: SubscriptionOptions, config: Config) -> Address
             TIMEOUT_S,
             ANSWER_BYTES,
             permits=permits(options.allowed_networks),
+            needs_body=False,
         ),
         template=options.template_file or options.format,
         console=config.http.public_url,

@@ -37,6 +37,9 @@ class Receiver:
     Attributes:
         answers: status of the next answers.
         more: headers of the next answers.
+        body: of the next answers.
+        missing: bytes more of it that their heads announce.
+        holds: while set, an answer with missing bytes does not end.
         hangs: while set, requests are kept and not answered.
         requests: all that came, in order.
     """
@@ -46,6 +49,8 @@ class Receiver:
         files = self.pki.client("receiver", hosts=["localhost", "127.0.0.1"])
         self.answers = 204
         self.more: dict[str, str] = {}
+        self.body, self.missing = b"", 0
+        self.holds = threading.Event()
         self.hangs = threading.Event()
         self.requests: list[Received] = []
         self._ended = threading.Event()
@@ -62,8 +67,11 @@ class Receiver:
                 self.send_response(receiver.answers)
                 for name, value in receiver.more.items():
                     self.send_header(name, value)
-                self.send_header("Content-Length", "0")
+                self.send_header("Content-Length", str(len(receiver.body) + receiver.missing))
                 self.end_headers()
+                self.wfile.write(receiver.body)
+                if receiver.holds.is_set():
+                    receiver._ended.wait()
 
             def log_message(self, *_: object) -> None:
                 pass

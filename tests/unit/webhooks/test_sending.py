@@ -52,7 +52,9 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
 @pytest.fixture
 def receiver(running: Receiver) -> Receiver:
     running.requests, running.answers, running.more = [], 204, {}
+    running.body, running.missing = b"", 0
     running.hangs.clear()
+    running.holds.clear()
     return running
 
 
@@ -64,7 +66,7 @@ def client(
     timeout_s: float = 10.0,
 ) -> Callable[[], Client]:
     tls = tls or ssl.create_default_context(cafile=receiver.pki.ca_file)
-    return lambda: Client(tls, timeout_s, 65_536, permits=permits(permitted))
+    return lambda: Client(tls, timeout_s, 65_536, permits=permits(permitted), needs_body=False)
 
 
 def address(receiver: Receiver, **changes: Any) -> Address:
@@ -231,6 +233,23 @@ def test_a_receiver_that_hangs_is_left(receiver: Receiver) -> None:
     receiver.hangs.set()
     with pytest.raises(NotDelivered, match=r"no answer within 0\.3 s"):
         send(address(receiver, client=client(receiver, timeout_s=0.3)), NOTICE, 0)
+
+
+@pytest.mark.parametrize("status", [200, 202, 503])
+@pytest.mark.parametrize("body", ["large", "cut", "late"])
+def test_the_status_counts_whatever_the_body_is(receiver: Receiver, status: int, body: str) -> None:
+    receiver.answers, receiver.more = status, {"Retry-After": "30"}
+    receiver.body, receiver.missing = {"large": (b"x" * 10**6, 0)}.get(body, (b"x", 1))
+    if body == "late":
+        receiver.holds.set()
+    target = address(receiver, client=client(receiver, timeout_s=0.5 if body == "late" else 10.0))
+    if status == 503:
+        with pytest.raises(NotDelivered, match="answers 503") as refused:
+            send(target, NOTICE, 0)
+        assert refused.value.pause_ms == 30_000
+    else:
+        send(target, NOTICE, 0)
+    assert len(receiver.requests) == 1
 
 
 def test_sending_needs_no_loop_of_the_caller(receiver: Receiver) -> None:
