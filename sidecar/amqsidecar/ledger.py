@@ -302,11 +302,15 @@ class Ledger(Protocol):
 
         Args:
             expected: by `read_value`; empty = there is none.
-            body: the new value, not empty.
+            body: the new value; empty = none any more.
 
         Returns:
             False = there is another value by now.
         """
+        ...
+
+    def value_names(self, prefix: str) -> list[str]:
+        """Return the names of values that begin with a prefix."""
         ...
 
     # Services.

@@ -1187,6 +1187,19 @@ def test_a_value_is_swapped_only_for_the_expected_one(open_store: MakeStore) -> 
     assert [reopened.read_value(name) for name in ("a", "b", "c")] == [b"2", b"\x00\xff", None]
 
 
+def test_values_are_found_by_a_prefix_and_removed_only_as_expected(open_store: MakeStore) -> None:
+    store = open_store()
+    for name in ("hook:a", "hook:b", "Hook:c", "hooks", "a hook:"):
+        assert store.swap_value(name, b"", b"1")
+    assert not store.swap_value("hook:a", b"2", b"")
+    assert store.swap_value("hook:b", b"1", b"")
+    assert not store.swap_value("hook:b", b"1", b"")
+    reopened = open_store()
+    assert reopened.value_names("hook:") == ["hook:a"]
+    assert reopened.read_value("hook:b") is None
+    assert reopened.swap_value("hook:b", b"", b"3")
+
+
 def test_the_latest_service_marks_are_kept_and_old_ones_forgotten_but_for_the_last(
     store: Schedule,
 ) -> None:

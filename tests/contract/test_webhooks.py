@@ -25,7 +25,15 @@ from amqsidecar.telemetry.metrics import Metrics
 from amqsidecar.web_client import Client, permits
 from amqsidecar.webhooks import reporting
 from amqsidecar.webhooks.matters import LOOK_S, Matters
-from amqsidecar.webhooks.outbox import PREFIX, Kind, Phase, WantedMatters, read_outbox
+from amqsidecar.webhooks.outbox import (
+    GIVE_UP_MS,
+    PREFIX,
+    Kind,
+    Phase,
+    WantedMatters,
+    forget_outboxes,
+    read_outbox,
+)
 from amqsidecar.webhooks.reporting import Reporting, request_test
 from amqsidecar.webhooks.sending import Address
 from contract.conftest import MakeStore, OwnStore
@@ -404,6 +412,29 @@ def test_a_test_is_sent_and_logged(site: Site) -> None:
     outbox = read_outbox(site.store.read_value(PREFIX + "ops"), 0)
     assert [(one.problem, one.attempts) for one in outbox.log] == [("", 1)]
     assert reporting.SEND_S < LOOK_S
+
+
+def test_the_outbox_of_a_removed_subscription_goes(site: Site) -> None:
+    """At once on a schedule of its own; where others may report, a day after the last did."""
+    site.receiver.answers = 503
+    reporter = site.reporter()
+    reporter.look()
+    site.die(1)
+    site.look(reporter)
+    assert read_outbox(site.store.read_value(PREFIX + "ops"), 0).pending
+    assert [*forget_outboxes(site.store, {"ops"}, site.clock.now_ms())] == []
+    assert [*forget_outboxes(site.store, set(), site.clock.now_ms())] == ["ops"]
+    assert site.store.value_names(PREFIX) == []
+    site.receiver.requests, site.receiver.answers = [], 204
+    # Under the same name again, it knows nothing of before.
+    site.look(reporter)
+    assert site.said() == []
+
+    shared = site.reporter("first")
+    site.look(shared)
+    for advance_ms, gone in ((GIVE_UP_MS - 60_000, []), (120_000, ["ops"])):
+        site.clock.advance(advance_ms)
+        assert [*forget_outboxes(site.store, set(), site.clock.now_ms())] == gone
 
 
 def test_a_new_cause_names_the_marker_before_it(site: Site) -> None:

@@ -2,7 +2,7 @@
 
 import shutil
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from functools import wraps
 from pathlib import Path
@@ -93,6 +93,7 @@ class Housekeeping:
         folder: Path | None = None,
         rules_change: RulesChange = no_rules_change,
         learn: Callable[[CauseGroups], None] = no_learning,
+        forget_outboxes: Callable[[Schedule, int], Iterable[str]] = lambda *_: (),
         sleep: Callable[[float], object] | None = None,
     ) -> None:
         self.open_schedule = open_schedule
@@ -104,6 +105,7 @@ class Housekeeping:
         self._folder = folder
         self._rules_change = rules_change
         self._learn = learn
+        self._forget_outboxes = forget_outboxes
         self._kept_change: ServiceMark | None = None
         self._stopping = Event()
         self._sleep = sleep
@@ -175,6 +177,8 @@ class Housekeeping:
         self._repeat(ends_s, True, store.shrink)
         if removed:
             log.info("history_forgotten", events=removed)
+        for name in self._forget_outboxes(store, now_ms):
+            log.info("webhook_forgotten", subscription=name)
 
     def _repeat(self, ends_s: float, whole: int, step: Callable[[], int]) -> int:
         """Do steps until one finds less than a whole portion; return how much it was altogether."""

@@ -79,9 +79,8 @@ class Matters:
             Kind.NOT_RECOVERING: _read_recoveries(schedule, now_ms),
             Kind.OLDEST: _read_oldest(schedule, now_ms - self._oldest_ms),
         }
-        readiness = self._readiness()
         # Why: without a link nobody has looked for tokens.
-        if readiness.link.up:
+        if (readiness := self._readiness()).link.up:
             found[Kind.STRANDED] = _read_stranded(schedule, readiness, now_ms)
         self._found |= {kind: [*map(self._completed, matters)] for kind, matters in found.items()}
 
@@ -108,15 +107,13 @@ def _read_groups(
     }
 
     def matter(kind: Kind, head: str, place: Place, count: int) -> Matter:
-        one, text = groups.get(place), f"{head} at {place[0]}: {place[1]}"
-        if one is None:
-            return Matter(kind, *place, count=count, since_ms=now_ms, text=text)
-        return Matter(
-            kind,
-            *place,
-            count=count,
+        text = f"{head} at {place[0]}: {place[1]}"
+        found = Matter(kind, *place, count=count, since_ms=now_ms, text=text)
+        if (one := groups.get(place)) is None:
+            return found
+        return msgspec.structs.replace(
+            found,
             since_ms=one.first_at_ms,
-            text=text,
             path=_page("/groups/one", destination=place[0], group=f"#{one.number}"),
             owner=one.note.owner if one.note else "",
             is_quiet=one.is_snoozed(now_ms),

@@ -6,11 +6,13 @@ matters reported before, so a notice that a crash prevents is found again after 
 """
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Final
 
 import msgspec
+
+from amqsidecar.schedule import Schedule
 
 KNOWN_MAX: Final = 1_000
 """Maximum matters of a subscription at a time; further matters are dropped and counted."""
@@ -145,6 +147,15 @@ def read_outbox(body: bytes | None, now_ms: int) -> WebhookOutbox:
     return WebhookOutbox(stream=secrets.token_hex(4), begun_ms=now_ms)
 
 
+def forget_outboxes(schedule: Schedule, names: Collection[str], now_ms: int) -> Iterator[str]:
+    """Remove outboxes of other subscriptions but those that were shared and used within a day."""
+    for key in {*schedule.value_names(PREFIX)} - {PREFIX + name for name in names}:
+        body = schedule.read_value(key) or b""
+        is_over = read_outbox(body, now_ms).held_until_ms < now_ms - GIVE_UP_MS
+        if is_over and schedule.swap_value(key, body, b""):
+            yield key.removeprefix(PREFIX)
+
+
 class WantedMatters(msgspec.Struct, frozen=True, kw_only=True):
     """The matters that a subscription reports, and its pace.
 
@@ -265,8 +276,7 @@ def _add(outbox: WebhookOutbox, phase: Phase, matter: Matter, more: int, now_ms:
 
 def add_test(outbox: WebhookOutbox, actor: str, now_ms: int) -> bool:
     """Add a notice that says who asked for it; returns False if there is no room."""
-    text = f"{actor} tests this subscription"
-    matter = Matter(kind=Kind.TEST, since_ms=now_ms, text=text)
+    matter = Matter(Kind.TEST, since_ms=now_ms, text=f"{actor} tests this subscription")
     return _add(outbox, Phase.BEGUN, matter, 1, now_ms)
 
 
@@ -279,8 +289,7 @@ def settle(
     outbox: WebhookOutbox, number: str, problem: str, now_ms: int, pause_ms: int | None = None
 ) -> bool:
     """Note an attempt, "" = delivered; drop a notice tried for too long. False: it doesn't wait."""
-    notice = next((one for one in outbox.pending if one.id == number), None)
-    if notice is None:
+    if (notice := next((one for one in outbox.pending if one.id == number), None)) is None:
         return False
     notice.attempts, notice.tried_ms, notice.problem = notice.attempts + 1, now_ms, problem
     backoff_ms = min(FIRST_PAUSE_MS * 2 ** (notice.attempts - 1), LONGEST_PAUSE_MS)

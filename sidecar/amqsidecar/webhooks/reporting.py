@@ -80,8 +80,7 @@ class Reporting:
             self._metrics.set_webhook(self._name, 0, 0)
             return LOOK_S
         self._metrics.set_webhook(self._name, len(outbox.pending), outbox.dropped)
-        notice = due_notice(outbox, self._clock.now_ms())
-        if notice is None:
+        if (notice := due_notice(outbox, self._clock.now_ms())) is None:
             return LOOK_S
         self._crash_point("notice_kept")
         problem, pause_ms = "", None
@@ -93,11 +92,9 @@ class Reporting:
         self._metrics.add("amqsidecar_webhook_attempts_total", 1, self._name, result)
         self._crash_point("notice_sent")
         now_ms = self._clock.now_ms()
-        change = partial(
-            settle, number=notice.id, problem=problem, now_ms=now_ms, pause_ms=pause_ms
-        )
+        note = partial(settle, number=notice.id, problem=problem, now_ms=now_ms, pause_ms=pause_ms)
         with self._kept.open() as schedule:
-            outbox = change_outbox(schedule, self._name, now_ms, change)
+            outbox = change_outbox(schedule, self._name, now_ms, note)
         about = {"subscription": self._name, "notice": notice.id}
         if not problem:
             log.info("webhook_delivered", **about)

@@ -49,11 +49,10 @@ def sign(secrets: Sequence[str], number: str, at_s: int, body: bytes) -> str:
 
 
 def _key(secret: str) -> bytes:
-    encoded = secret.removeprefix("whsec_")
-    if encoded == secret:
+    if not secret.startswith("whsec_"):
         return secret.encode()
     try:
-        return base64.b64decode(encoded, validate=True)
+        return base64.b64decode(secret.removeprefix("whsec_"), validate=True)
     except binascii.Error:
         raise NotDelivered("the secret behind whsec_ is not base64") from None
 

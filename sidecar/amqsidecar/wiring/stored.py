@@ -43,6 +43,7 @@ from amqsidecar.runtime.watching import Watching
 from amqsidecar.runtime.work import MakeJudge
 from amqsidecar.runtime.worker import KeptSchedule
 from amqsidecar.schedule import Schedule
+from amqsidecar.webhooks.outbox import forget_outboxes
 from amqsidecar.wiring.parts import ProcessParts, stopping
 from amqsidecar.wiring.rules import (
     load_cause_notes,
@@ -241,6 +242,9 @@ def _housekeeping(
         folder=store_folder(config),
         rules_change=partial(parts.rules.change, instance),
         learn=death_groups.learn,
+        forget_outboxes=lambda schedule, now_ms: forget_outboxes(
+            schedule, config.webhooks.subscriptions, now_ms
+        ),
     )
 
 

@@ -5,6 +5,7 @@ from contextlib import closing
 from pathlib import Path
 from threading import Event
 
+import msgspec
 import pytest
 
 from amqsidecar.clock import SystemClock
@@ -23,6 +24,7 @@ from amqsidecar.runtime.service_clock import ServiceClock
 from amqsidecar.store import Room
 from amqsidecar.stores.sqlite.store import SqliteStore
 from amqsidecar.telemetry.metrics import Metrics
+from amqsidecar.webhooks.outbox import PREFIX, WebhookOutbox, forget_outboxes
 from support.stores.opened import opened
 from support.stores.rows import take_rows, taken_row, took
 from support.virtual_clock import VirtualClock
@@ -288,4 +290,24 @@ def test_what_was_discarded_is_kept_for_an_hour_and_gives_way_where_there_is_no_
     monkeypatch.setattr(SqliteStore, "room", lambda _store: Room(at_once_bytes=0, reason="full"))
     work.forget()
     assert store.count_discarded(7) == 0
+    store.close()
+
+
+def test_the_outboxes_of_removed_subscriptions_are_forgotten(tmp_path: Path) -> None:
+    clock = VirtualClock(10**12)
+    work = Housekeeping(
+        open_schedule=lambda: opened(SqliteStore(tmp_path / "schedule.db", clock=clock)),
+        clock=clock,
+        metrics=Metrics(),
+        keep_ms=10**9,
+        max_events=0,
+        forget_outboxes=lambda schedule, now_ms: forget_outboxes(schedule, {"ops"}, now_ms),
+    )
+    store = SqliteStore(tmp_path / "schedule.db", clock=clock)
+    store.open()
+    body = msgspec.json.encode(WebhookOutbox(stream="s", begun_ms=0))
+    for name in ("ops", "old"):
+        assert store.swap_value(PREFIX + name, b"", body)
+    work.forget()
+    assert store.value_names(PREFIX) == [PREFIX + "ops"]
     store.close()

@@ -30,6 +30,7 @@ SMALL_TABLES = {
     "group_tally",
     "followed",
     "service_mark",
+    "kept_value",
 }
 """Of these a scan is right: they don't grow with what waits."""
 
