@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
+from threading import Lock
 
 import structlog
 
@@ -144,7 +145,9 @@ def run_stored(
             clock, partial(metrics.add, "amqsidecar_cause_notes_ambiguous_total", 1)
         )
         notes = load_cause_notes(config, clock, parts.rules.classic, problems)
-        death_groups = DeathGroups(load_grouping(config), no_note if notes is None else notes.find)
+        find_note = no_note if notes is None else notes.find
+        # Why a lock: the cycle judges, and so does the index of messages that lie in queues.
+        death_groups = DeathGroups(load_grouping(config), find_note, Lock())
         mode = StoredMode(
             schedule=schedule,
             death_groups=death_groups,

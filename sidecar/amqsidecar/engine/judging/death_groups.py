@@ -1,6 +1,7 @@
 """Finds the group of a death: by its consumer's stack, else by templates learned from causes."""
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 from amqsidecar.broker import Delivery
 from amqsidecar.engine.cause_notebook import Death
@@ -29,11 +30,22 @@ def no_note(_delivery: Delivery, /) -> CauseNote | None:
 
 
 class DeathGroups:
-    """Finds groups, and learns from each text."""
+    """Finds groups, and learns from each text.
 
-    def __init__(self, fields_of: FieldsOf, find_note: FindNote) -> None:
+    Args:
+        fields_of, find_note: see their types.
+        alone: keeps other threads out while one learns; None = only one asks.
+    """
+
+    def __init__(
+        self,
+        fields_of: FieldsOf,
+        find_note: FindNote,
+        alone: AbstractContextManager[object] | None = None,
+    ) -> None:
         self._fields_of = fields_of
         self._find_note = find_note
+        self._alone = alone or nullcontext()
         self._known = CauseGroups()
 
     def learn(self, known: CauseGroups) -> None:
@@ -67,4 +79,5 @@ class DeathGroups:
             words, bracket, fields = group.partition(" [")
             group = (note.place or words) + bracket + fields
             group = group_with(group, [(STACK, note.stack_hash[:_STACK_SHOWN])])
-        return self._known.add(destination, group)
+        with self._alone:
+            return self._known.add(destination, group)
