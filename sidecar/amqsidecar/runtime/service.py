@@ -2,7 +2,8 @@
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from queue import Empty, SimpleQueue
 from threading import Event as Flag
 
 import structlog
@@ -45,7 +46,9 @@ class LinkLoop:
         self._log = structlog.get_logger(f"amqsidecar.{name}")
         self._attempts = attempts
         self._health = health
-        self._stop = Flag()
+        self._is_stopped = False
+        # Why no event: its lock is not to be taken by a signal in a wait of the same thread.
+        self._stops = SimpleQueue[None]()
         self._link: LookSession | None = None
         self._is_up = False
         self._logs_in_anew = False
@@ -58,7 +61,8 @@ class LinkLoop:
 
     def stop(self) -> None:
         """End soon; may be called from a signal handler and from any thread."""
-        self._stop.set()
+        self._is_stopped = True
+        self._stops.put(None)
         self.wake()
 
     def wake(self) -> None:
@@ -69,7 +73,7 @@ class LinkLoop:
 
     def is_stopped(self) -> bool:
         """Return whether `stop` was called."""
-        return self._stop.is_set()
+        return self._is_stopped
 
     def run(self, run_link: Callable[[], None]) -> None:
         """Call `run_link` until `stop`.
@@ -79,7 +83,7 @@ class LinkLoop:
             ConfigError: at the first attempt a file can't be used.
         """
         is_first = True
-        while not self._stop.is_set():
+        while not self._is_stopped:
             self._is_up = False
             try:
                 run_link()
@@ -114,7 +118,7 @@ class LinkLoop:
 
     def goes_on(self, since_s: float) -> bool:
         """Return whether to keep the link that was up then: not after `stop` or an old log-in."""
-        if self._stop.is_set():
+        if self._is_stopped:
             return False
         reason = self._renewals.popleft() if self._renewals else ""
         if self._attempts.login_outdated(since_s):
@@ -127,7 +131,8 @@ class LinkLoop:
     def _pause(self, reason: str, pause_s: float) -> None:
         self._health.link_down(reason)
         self._log.warning("link_down", reason=reason, next_attempt_s=round(pause_s, 2))
-        self._stop.wait(pause_s)
+        with suppress(Empty):
+            self._stops.get(timeout=pause_s)
 
 
 class Service:
