@@ -38,6 +38,7 @@ class LiveMode:
         self.now = now
         self._read = read
         self._wanted = self._latest = now
+        self._refused: Manual | None = None
         self._has_begun = self.has_left = False
         self._refusal = ""
 
@@ -62,10 +63,14 @@ class LiveMode:
         Raises:
             BrokerRefused: the link can't, and this is the first.
         """
-        if problem := self._wanted.problem(link):
+        # Why once: `follow` may want another one meanwhile, for the next link.
+        wanted = self._wanted
+        if wanted is not self._refused and (problem := wanted.problem(link)):
             if not self._has_begun:
                 raise BrokerRefused(f"{PATTERNS_OPTION}: {problem}")
             log.warning("mode_refused", reason=problem, meaning="the mode of before goes on")
-            self._wanted = self.now
-        self.has_left |= self._wanted != self.now
-        self.now, self._has_begun = self._wanted, True
+            self._refused = wanted
+        if wanted is self._refused:
+            wanted = self.now
+        self.has_left |= wanted != self.now
+        self.now, self._has_begun = wanted, True

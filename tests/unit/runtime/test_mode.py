@@ -54,3 +54,30 @@ def test_options_that_cannot_be_read_leave_the_mode_of_before() -> None:
     mode = LiveMode(ALL, fail)
     mode.follow(pytest.fail)
     assert mode.now == ALL
+
+
+class ChangingLink:
+    """A link that is asked for its features while the options change."""
+
+    def __init__(self, mode: LiveMode, *, selects: bool) -> None:
+        self._mode = mode
+        self._selects = selects
+
+    @property
+    def features(self) -> Features:
+        self._mode.follow(lambda _reason: None)
+        return Features(selects_origins=self._selects)
+
+
+@pytest.mark.parametrize("selects", [True, False])
+def test_options_that_change_while_a_link_is_asked_wait_for_the_next_link(selects: bool) -> None:
+    """Neither do they act unasked, nor are they lost where the link can't do the former ones."""
+    read = [NONE, PAY, ALL]
+    mode = LiveMode(NONE, lambda: read.pop(0))
+    mode.begin(link(selects=False))
+    mode.follow(pytest.fail)
+    mode.follow(lambda _reason: None)
+    mode.begin(cast(LookSession, ChangingLink(mode, selects=selects)))
+    assert mode.now == (PAY if selects else NONE)
+    mode.begin(link(selects=False))
+    assert mode.now == ALL
