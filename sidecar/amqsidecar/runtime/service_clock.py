@@ -7,6 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from threading import Event
 
+from apscheduler.executors.debug import DebugExecutor
 from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 
@@ -33,7 +34,8 @@ class ServiceClock:
         self._wake_at_ms: int | None = None
         self._recurring: dict[str, tuple[float, Callable[[], None]]] = {}
         self._scheduler = BackgroundScheduler(
-            executors={"default": ThreadPoolExecutor(2)},
+            # Why in the scheduler's thread: long work may have both of the others.
+            executors={"default": ThreadPoolExecutor(2), WAKE_UP: DebugExecutor()},
             job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
             timezone=UTC,
         )
@@ -59,6 +61,7 @@ class ServiceClock:
             "date",
             run_date=datetime.now(UTC) + wait,
             id=WAKE_UP,
+            executor=WAKE_UP,
             replace_existing=True,
         )
 

@@ -1,6 +1,7 @@
 """Recurring work and the wake-up go on when somebody sets the wall clock."""
 
 from collections.abc import Iterator
+from functools import partial
 from threading import Event
 
 import pytest
@@ -49,3 +50,21 @@ def test_the_wake_up_goes_by_the_clock_of_the_schedule(woken: Event) -> None:
         eventually(lambda: not clock._scheduler.get_jobs(), what="the wake-up is removed")
     finally:
         clock.stop()
+
+
+def test_long_work_delays_no_wake_up(clock: ServiceClock, woken: Event) -> None:
+    """Housekeeping may take ten seconds, and does several things at once."""
+    may_end, begun = Event(), [Event() for _ in range(3)]
+
+    def work(has_begun: Event) -> None:
+        has_begun.set()
+        may_end.wait()
+
+    try:
+        for number, one in enumerate(begun):
+            clock.every(3_600, f"work {number}", partial(work, one))
+        eventually(lambda: sum(one.is_set() for one in begun) == 2, what="no thread is free")
+        clock.wake_at(SystemClock().now_ms())
+        assert woken.wait(PATIENCE_S)
+    finally:
+        may_end.set()
