@@ -12,6 +12,7 @@ from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 
 from amqsidecar.clock import Clock
+from amqsidecar.runtime.process import prepare_structs
 
 WAKE_UP = "wake_up"
 
@@ -42,6 +43,7 @@ class ServiceClock:
 
     def start(self) -> None:
         """Begin to run jobs."""
+        prepare_structs()
         self._scheduler.start()
 
     def stop(self) -> None:

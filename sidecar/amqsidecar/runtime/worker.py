@@ -11,6 +11,7 @@ from typing import Final
 import structlog
 
 from amqsidecar.errors import SidecarError
+from amqsidecar.runtime.process import prepare_structs
 from amqsidecar.schedule import OpenSchedule, Schedule
 
 RETRY_S: Final = (2.0, 4.0, 8.0, 16.0, 32.0, 60.0)
@@ -64,6 +65,7 @@ class Worker:
         self._thread = Thread(target=self._run, name=name, daemon=not waits_for_step)
 
     def __enter__(self) -> None:
+        prepare_structs()
         self._thread.start()
 
     def __exit__(

@@ -29,7 +29,7 @@ from amqsidecar.policy.destination_map import DestinationMap
 from amqsidecar.runtime.attempts import FIRST_PAUSE_S, LONGEST_PAUSE_S, Attempts
 from amqsidecar.runtime.intake_keeper import FindIntake, IntakeKeeper
 from amqsidecar.runtime.mode import LiveMode
-from amqsidecar.runtime.process import collect_seldom, prepare_structs
+from amqsidecar.runtime.process import collect_seldom
 from amqsidecar.runtime.service import Service
 from amqsidecar.runtime.work import EngineParts, OpenLink
 from amqsidecar.schedule import OpenSchedule, Schedule
@@ -143,7 +143,6 @@ class ProcessParts:
             BrokerRefused: the broker refuses us for good at the first attempt.
             ConfigError: the address can't be listened on, or a file can't be used.
         """
-        prepare_structs()
         with (
             self.sending(),
             self.serving() as address,

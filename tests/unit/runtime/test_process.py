@@ -5,14 +5,20 @@ from __future__ import annotations
 import ctypes
 import gc
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from threading import Event
 
 import msgspec
 import pytest
 
+from amqsidecar.clock import SystemClock
 from amqsidecar.http.serving import HttpServer
 from amqsidecar.runtime.process import COLLECTED_AFTER, collect_seldom
+from amqsidecar.runtime.service_clock import ServiceClock
+from amqsidecar.runtime.worker import Worker
 from support.machine.processes import run_program
+from support.waiting import PATIENCE_S
 
 
 @pytest.fixture
@@ -118,3 +124,45 @@ def test_structs_are_ready_before_a_server_answers() -> None:
         assert looked_at == ["field"]
     finally:
         server.stop()
+
+
+@contextmanager
+def work_of_the_clock(work: Callable[[], float]) -> Iterator[None]:
+    clock = ServiceClock(lambda: None, SystemClock())
+
+    def run() -> None:
+        work()
+
+    clock.every(60, "work", run)
+    clock.start()
+    try:
+        yield
+    finally:
+        clock.stop()
+
+
+@contextmanager
+def work_of_a_worker(work: Callable[[], float]) -> Iterator[None]:
+    with Worker("journal", work, first_pause_s=0.0):
+        yield
+
+
+@pytest.mark.parametrize("in_thread", [work_of_a_worker, work_of_the_clock])
+def test_structs_are_ready_before_a_thread_of_the_service_works(
+    in_thread: Callable[[Callable[[], float]], AbstractContextManager[None]],
+) -> None:
+    """Also where HTTP is off, and for structs that only some services import."""
+    looked_at.clear()
+    has_run = Event()
+
+    class Later(msgspec.Struct):
+        field: field_type()  # type: ignore[valid-type]
+
+    def work() -> float:
+        assert looked_at == ["field"]
+        assert msgspec.convert({"field": 1}, Later).field == 1
+        has_run.set()
+        return 60.0
+
+    with in_thread(work):
+        assert has_run.wait(PATIENCE_S)
