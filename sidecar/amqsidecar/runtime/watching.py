@@ -277,6 +277,9 @@ class Watching:
 
     def _rest(self) -> None:
         """Wait until the next turn, and keep the link alive."""
+        if self.worker.stop.is_set():
+            # Why here, too: a link that was being opened at the stop was not woken.
+            return
         rest_s = self._interval_s
         if self._in_place is not None:
             rest_s = min(rest_s, self._in_place.due_in_s)

@@ -535,3 +535,21 @@ def test_a_queue_in_which_re_sent_messages_lie_is_watched_until_it_was_empty(
     looks = store.observations(orders, clock.now_ms() - 400_000, clock.now_ms())
     assert looks[-1].depth == 0
     assert looks[-1].at_ms < clock.now_ms() - 200_000
+
+
+def test_a_stop_while_a_link_is_opened_is_not_slept_through(
+    store: SqliteStore, brokers: Brokers, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There was no link to wake yet."""
+    watching = make_watching(store, brokers, clock)
+    keep_one(store)
+    looked = Link.look
+
+    def look(link: Link) -> Link:
+        watching.worker.stop.set()
+        return looked(link)
+
+    monkeypatch.setattr(Link, "look", look)
+    monkeypatch.setattr(Link, "wait", lambda _link, timeout_s: pytest.fail(f"rests {timeout_s} s"))
+    watching._step()
+    assert [one.is_open for one in brokers.made] == [True]
