@@ -28,7 +28,7 @@ log = structlog.get_logger("amqsidecar.runtime.live_policy")
 class SeenSettings:
     """The broker's last answers about addresses, for threads that may not ask it.
 
-    One thread notes, any thread reads: `entries` is replaced as a whole, never changed.
+    Each thread with a link notes, any thread reads: `entries` is replaced as a whole, in one step.
 
     Attributes:
         entries: by address; the source says when the settings were read.

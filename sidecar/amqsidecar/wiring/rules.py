@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from threading import Lock
 from typing import Final
 
 import structlog
@@ -333,7 +334,14 @@ def need_groups(gates: Mapping[str, Gate]) -> Collection[str]:
 
 def gates_at(config: Config) -> GatesAt:
     """Return descriptions of gates, from instances other than those of the engine's thread."""
-    return described(load_gates(config))
+    gates_at, lock = described(load_gates(config)), Lock()
+
+    def describe(destination: Destination) -> tuple[str, ...]:
+        # Why: a gate expects one thread, and several answer pages.
+        with lock:
+            return gates_at(destination)
+
+    return describe
 
 
 GROUP_BY_KEY: Final = "intake.group_by"

@@ -24,10 +24,12 @@ from amqsidecar.model.event import DestinationBlocked, Resent
 from amqsidecar.model.schedule import RowFilter
 from amqsidecar.plugin import DueMessage, Gate, Wait
 from amqsidecar.plugin_loader import BUILT_IN_GATES, GATE_GROUP, load_gate_plugins
+from amqsidecar.wiring import rules
 from amqsidecar.wiring.rules import load_gates
 from simulation.rules import CountingRules
 from simulation.world import World
 from support.gates import gate_of
+from support.machine.switching import OneAtATime, run_together
 from support.stores.statements import counted
 
 ALL = RowFilter()
@@ -416,3 +418,25 @@ def test_strangers_gates_are_found_and_checked_like_ours() -> None:
         load_gate_plugins([*ours, EntryPoint("mine", "os.path:sep", GATE_GROUP)])
     with pytest.raises(ConfigError, match="gate pace: is missing"):
         load_gate_plugins(ours[1:])
+
+
+class WatchedGate(Scripted):
+    """Notes whether two threads ask it at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.alone = OneAtATime()
+
+    def describe(self, destination: Destination) -> str | None:
+        with self.alone.inside():
+            return None
+
+
+def test_pages_that_are_read_at_once_ask_a_gate_one_after_the_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gate = WatchedGate()
+    monkeypatch.setattr(rules, "load_gates", lambda _config: {"pace": gate})
+    at = rules.gates_at(load_config(None, (), {}))
+    run_together(lambda thread: [at(queue(f"orders.{thread}")) for _ in range(50)])
+    assert not gate.alone.were_two
