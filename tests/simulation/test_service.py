@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import cast
+from typing import Self, cast
 
 import pytest
 
@@ -97,6 +97,7 @@ def make_service(
     find: FindIntake,
     backlog_threshold: int = 100,
     observe: CycleObserver = lambda _seen, _stats: None,
+    broker: OneBroker | None = None,
 ) -> Service:
     """Return a service over the world's schedule."""
     assert world.store is not None
@@ -106,7 +107,7 @@ def make_service(
     return Service(
         open_link=mode.open,
         intake=IntakeKeeper(named, find, health.intake, LiveMode(Manual())),
-        attempts=Attempts(OneBroker(), 0.5, 30.0, lambda: 0.5),
+        attempts=Attempts(broker or OneBroker(), 0.5, 30.0, lambda: 0.5),
         clock=world.clock,
         look_at_clock=never_set,
         prefetch=0,
@@ -161,6 +162,41 @@ def test_a_token_that_comes_late_is_waited_for_after_the_doubt_was_settled(tmp_p
     service(world, link, events).run()
     assert world.bodies("orders") == ["a", "a"], "at worst a copy, never a loss"
     world.kill()
+
+
+class RenewedToken(OneBroker):
+    """A broker that is logged in to by tokens, of which there is a newer one since a moment."""
+
+    since_s = 0.0
+
+    def login_outdated(self, since_s: float) -> bool:
+        return since_s < self.since_s
+
+
+def test_a_token_that_is_renewed_while_the_instance_is_waited_for_is_used(tmp_path: Path) -> None:
+    """Another thread renews it for all links."""
+    world = World(tmp_path, CountingRules(delay_ms=0))
+    world.start()
+    world.kill()
+    broker, logins = RenewedToken(), list[str]()
+
+    class Link(MemoryLink):
+        def take(self, token_queue: str) -> Self:
+            logins.append(token_queue)
+            return super().take(token_queue)
+
+        def take_token(self, timeout_s: float) -> int | None:
+            if len(logins) == 1:
+                world.clock.advance(1_000)
+                broker.since_s = world.clock.monotonic_s()
+                world.clock.advance(1_000)
+            return super().take_token(timeout_s)
+
+    link = Link(world.broker)
+    made = make_service(world, link, Health(), find=lambda _link: [], broker=broker)
+    link.on_wait = lambda _timeout_s: made.stop()
+    made.run()
+    assert len(logins) == 2
 
 
 class WatchingLink(MemoryLink):

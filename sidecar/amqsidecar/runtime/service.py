@@ -200,23 +200,24 @@ class Service:
     def _run_link(self) -> None:
         self._watch_clock()
         opened = self._open_link()
+        # Why here: another thread may renew the token while the instance is waited for.
+        since_s = self._clock.monotonic_s()
         with self._loop.current(opened.link):
             work = opened.begin(self._loop.is_stopped, self.service_clock.wake_at)
             if work is not None:
-                self._work(opened, work)
+                self._work(opened, work, since_s)
 
-    def _work(self, opened: OpenedLink, work: Work) -> None:
+    def _work(self, opened: OpenedLink, work: Work, since_s: float) -> None:
         """Redeliver over a session until `stop`, or until its log-in is outdated."""
         link = opened.link
         self._look_for_queues(link, work)
         work.look_for_tokens()
         self._loop.up(link.description, instance=opened.instance)
-        self._drive(link, work)
+        self._drive(link, work, since_s)
         work.engine.settle_up()
 
-    def _drive(self, link: IntakeSession, work: Work) -> None:
-        since_s = self._clock.monotonic_s()
-        not_before_s = since_s + SHORTEST_LOOK_S
+    def _drive(self, link: IntakeSession, work: Work, since_s: float) -> None:
+        not_before_s = self._clock.monotonic_s() + SHORTEST_LOOK_S
         has_changed = False
         while self._loop.goes_on(since_s):
             work.engine.turn(self._max_wait_s)
