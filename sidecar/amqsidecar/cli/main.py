@@ -145,4 +145,8 @@ def main() -> None:
     except BrokenPipeError:
         # Why: the interpreter would try again at its end, and complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    # Why not imported: only a service has workers.
+    if getattr(sys.modules.get("amqsidecar.runtime.worker"), "LEFT", ()):
+        # Quirk (PyArrow): a thread that is in it when the interpreter ends aborts the process.
+        os._exit(code)
     sys.exit(code)

@@ -18,6 +18,8 @@ RETRY_S: Final = (2.0, 4.0, 8.0, 16.0, 32.0, 60.0)
 """Pauses after failures in a row; the longest pause repeats."""
 STOP_S: Final = 5.0
 """Maximum time a stop waits for a step; an object store may hang."""
+LEFT: Final = set[str]()
+"""Names of the threads that a stop has not waited for."""
 
 
 def _nothing() -> None:
@@ -77,6 +79,8 @@ class Worker:
         self.stop.set()
         self._wake()
         self._thread.join(self.stop_s)
+        if self._thread.is_alive():
+            LEFT.add(self._name)
 
     def _run(self) -> None:
         log = structlog.get_logger(f"amqsidecar.{self._name}")

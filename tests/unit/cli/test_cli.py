@@ -1323,3 +1323,38 @@ def test_a_job_without_its_libraries_says_what_to_install(
     error = capsys.readouterr().err
     assert 'amqsidecar pipeline: needs more libraries: pip install "amqsidecar[pipeline]"' in error
     assert main.run_command_line(["pipeline", "causes", "--help"]) == 0
+
+
+LEFT_IN_ARROW = """
+import io, threading, time
+import pyarrow, pyarrow.parquet
+from amqsidecar.cli import main
+from amqsidecar.runtime.worker import Worker
+
+table, has_begun = pyarrow.table({"id": range(1000)}), threading.Event()
+
+class Disk(io.BytesIO):
+    def write(self, data):
+        has_begun.set()
+        time.sleep(0)
+        return super().write(data)
+
+def step():
+    while True:
+        pyarrow.parquet.write_table(table, Disk())
+
+def run():
+    worker = Worker("journal", step, first_pause_s=0.0)
+    worker.stop_s = 0.0
+    with worker:
+        has_begun.wait()
+    return 69
+
+main.run_command_line = run
+main.main()
+"""
+
+
+def test_a_journal_that_is_still_written_at_the_end_changes_no_exit_code() -> None:
+    """Without care the process ended by SIGABRT, and left a core dump."""
+    run_program([sys.executable, "-c", LEFT_IN_ARROW], code=69)
