@@ -60,16 +60,22 @@ RenderMetrics = Callable[[str], tuple[bytes, str]]
 
 
 class QueryContext(NamedTuple):
-    """An open store and the state that opening it returned, as the caller sees them.
+    """An open store and its state, as the caller sees them.
 
     Attributes:
+        read_state: see `state`.
         may: returns the schedule limited to a right of the caller.
     """
 
     store: Schedule
-    state: StoreState
+    read_state: Callable[[], StoreState]
     now_ms: int
     may: Callable[[Right], Schedule]
+
+    @property
+    def state(self) -> StoreState:
+        """The state now; cycles go on while the store is open."""
+        return self.read_state()
 
 
 StoreQuery = Callable[[QueryContext], AnswerT]
@@ -276,7 +282,7 @@ class StoreQueries:
 
     def _work(self) -> None:
         assert self._open_schedule is not None  # noqa: S101 - else there is no thread
-        opened: tuple[Schedule, StoreState] | None = None
+        opened: Schedule | None = None
         while True:
             try:
                 job = self._jobs.get(timeout=_IDLE_S)
@@ -291,10 +297,9 @@ class StoreQueries:
                 continue
             try:
                 if opened is None:
-                    schedule = self._open_schedule()
-                    opened = schedule, schedule.state()
-                    self.masking.group_key = schedule.group_key
-                at = _context(*opened, self.clock.now_ms(), job.rights)
+                    opened = self._open_schedule()
+                    self.masking.group_key = opened.group_key
+                at = _context(opened, self.clock.now_ms(), job.rights)
                 answer = job.context.run(job.question, at)
                 job.future.set_result(answer)
             except StoreError as error:
@@ -305,14 +310,14 @@ class StoreQueries:
                 job.future.set_exception(error)
 
 
-def _context(store: Schedule, state: StoreState, now_ms: int, rights: Rights) -> QueryContext:
+def _context(store: Schedule, now_ms: int, rights: Rights) -> QueryContext:
     may = partial(seen_schedule, store, rights)
-    return QueryContext(may(Right.VIEW), seen_state(state, rights), now_ms, may)
+    return QueryContext(may(Right.VIEW), lambda: seen_state(store.state(), rights), now_ms, may)
 
 
-def _close(opened: tuple[Schedule, StoreState] | None) -> None:
+def _close(opened: Schedule | None) -> None:
     if opened is not None:
-        opened[0].close()
+        opened.close()
 
 
 class _Job:

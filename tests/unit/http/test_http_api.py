@@ -22,6 +22,7 @@ from amqsidecar.http.access import Role
 from amqsidecar.http.authentication.settings import Bodies
 from amqsidecar.http.live import MAX_LISTENERS
 from amqsidecar.http.masking import HIDDEN, Masking
+from amqsidecar.http.store_queries import THREADS
 from amqsidecar.model import row_changes
 from amqsidecar.model.cause import cause_group, former_group_number
 from amqsidecar.model.event import Parked
@@ -922,3 +923,15 @@ def write_everywhere(path: Path, secret: str) -> None:
         )
     write_note(store, ("queue://orders", group), f"ask {secret}", "cli:ann", now_ms, owner="ann")
     store.close()
+
+
+def test_the_status_tells_the_last_cycle_however_long_the_store_is_open(site: Site) -> None:
+    """Each of the threads that answer keeps a store open."""
+    api = site.client("token")
+    first = {api.get("/api/v1/status").json()["cycle"] for _ in range(2 * THREADS)}
+    store = SqliteStore(site.folder / "schedule.db", clock=SystemClock())
+    store.open()
+    take_rows(store, max(first) + 1, [])
+    store.close()
+    later = {api.get("/api/v1/status").json()["cycle"] for _ in range(2 * THREADS)}
+    assert (first, later) == ({1}, {2})

@@ -89,8 +89,9 @@ def test_a_condition_has_words_an_address_a_parameter_and_an_option(
     parameter: Any = {condition.parameter: texts if is_list else texts[0]}
     asked = msgspec.convert(parameter, Filter, strict=False)
     with closing(SqliteStore(tmp_path / "schedule.db", clock=SystemClock())) as store:
+        store.open()
         found = understood(
-            QueryContext(store, store.open(), NOW_MS, lambda _right: store),
+            QueryContext(store, store.state, NOW_MS, lambda _right: store),
             asked,
             Masking(),
             caller_as(),
