@@ -304,7 +304,7 @@ def waits_until(name: str, until_ms: int, rule: str) -> str:
 def hold(row: RowView, now_ms: int, actor: str, wait: WaitFor | None = None) -> Change | None:
     """Keep waiting rows until a person releases them, or an external event is reported.
 
-    A message kept in its queue stays there until a person acts on it again.
+    A message kept in its queue stays there until a person acts on it again; no event releases it.
 
     Args:
         row: which may change.
@@ -312,7 +312,7 @@ def hold(row: RowView, now_ms: int, actor: str, wait: WaitFor | None = None) -> 
         wait: for the event; None = only a person releases them.
     """
     reason = f"held by {actor}"
-    if row.recall is Recall.RULES and row.is_in_final_queue:
+    if row.recall is Recall.RULES and row.is_in_final_queue and wait is None:
         event = Held(**_about(row, now_ms), reason=reason, actor=actor)
         return _recalled(row, event, Recall.NONE, reason=reason)
     if row.state is not RowState.WAITING:

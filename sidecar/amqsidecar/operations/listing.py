@@ -104,7 +104,9 @@ def select_oldest(
     act = effect_of(action)
     found: dict[str, int] = {}
     after = 0
-    while page := schedule.list_rows(narrow(action, selection.rows), _PAGE_ROWS, after):
+    # Why: a hold also changes messages that wait in their queues; `act` leaves all others.
+    rows = selection.rows if action is Action.HOLD else narrow(action, selection.rows)
+    while page := schedule.list_rows(rows, _PAGE_ROWS, after):
         for row in page:
             if row.in_flight or act(row) is None:
                 continue

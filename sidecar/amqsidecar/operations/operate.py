@@ -35,7 +35,7 @@ from amqsidecar.operations.follow import follow
 from amqsidecar.operations.select import (
     NEEDED_STATES,
     conditions,
-    narrow,
+    narrowed,
     selector,
 )
 from amqsidecar.schedule import Schedule
@@ -84,7 +84,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def checked(wish: Wish) -> Wish:
-    """Return a wish with its filter narrowed to the rows that the action can change.
+    """Return a wish whose target has the canonical form.
 
     Raises:
         ActionRefused: the request is invalid; the message gives the reason.
@@ -110,13 +110,11 @@ def checked(wish: Wish) -> Wish:
         raise ActionRefused("a stop share is from 0 to 1")
     if len(wish.reason) > LONGEST_REASON:
         raise ActionRefused(f"a reason has at most {LONGEST_REASON} characters")
-    rows = narrow(action, wish.selection.rows)
-    needed = NEEDED_STATES.get(action, rows.state)
-    if rows.state is not needed:
-        raise ActionRefused(f"{action} is for {needed} messages, not for {rows.state} ones")
-    return msgspec.structs.replace(
-        wish, selection=msgspec.structs.replace(wish.selection, rows=rows)
-    )
+    state = wish.selection.rows.state
+    needed = NEEDED_STATES.get(action, state)
+    if state not in (None, needed):
+        raise ActionRefused(f"{action} is for {needed} messages, not for {state} ones")
+    return wish
 
 
 def _with_checked_wait(wish: Wish) -> Wish:
@@ -189,6 +187,8 @@ def begin(schedule: Schedule, wish: Wish, now_ms: int, runner: str = "") -> Oper
     """
     check_takes(schedule)
     wish = checked(wish)
+    selection = narrowed(wish.action, wish.selection, schedule)
+    wish = msgspec.structs.replace(wish, selection=selection)
     if (wish.pace.begin_at_ms or 0) > now_ms + LATEST_BEGIN_MS:
         raise ActionRefused("an operation begins within 30 days")
     if wish.target is not None:

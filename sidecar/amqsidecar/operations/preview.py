@@ -16,7 +16,7 @@ from amqsidecar.model.operation import SENDS, Action, OperationState, Selection
 from amqsidecar.model.schedule import Recall, RowFilter, RowState, RowView, Tally
 from amqsidecar.operations.act import effect_of
 from amqsidecar.operations.reach import reach_notes
-from amqsidecar.operations.select import is_tallied, narrow, selector
+from amqsidecar.operations.select import NEEDED_STATES, is_tallied, narrowed, selector
 from amqsidecar.operations.words import many
 from amqsidecar.schedule import Schedule
 
@@ -143,9 +143,10 @@ def examine(
     Above `ROWS_MAX` rows the tallies answer, where they can; else the newest rows
     are examined, up to a limit.
     """
-    selection = msgspec.structs.replace(selection, rows=narrow(action, selection.rows))
+    selection = narrowed(action, selection, schedule)
     since = schedule.event_mark()
-    if after is None and is_tallied(selection):
+    is_narrow = selection.rows.state is not None or action not in NEEDED_STATES
+    if after is None and is_narrow and is_tallied(selection):
         parts = _tallied(schedule, selection.rows)
         if sum(parts.values()) > ROWS_MAX:
             return _by_tallies(schedule, action, selection.rows, parts, since, suffix)

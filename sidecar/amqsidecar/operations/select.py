@@ -9,9 +9,9 @@ from amqsidecar.ledger import Select
 from amqsidecar.messages.fields import OpenMessage
 from amqsidecar.messages.kept_message import chosen_properties
 from amqsidecar.model.operation import Action, Selection
-from amqsidecar.model.schedule import RowFilter, RowState, RowView
+from amqsidecar.model.schedule import Recall, RowFilter, RowState, RowView
 from amqsidecar.operations.browse import filter_named
-from amqsidecar.schedule import ScheduleView
+from amqsidecar.schedule import Schedule, ScheduleView
 
 NEEDED_STATES: Final = {
     Action.HOLD: RowState.WAITING,
@@ -32,6 +32,13 @@ def narrow(action: Action, row_filter: RowFilter) -> RowFilter:
     if needed is None or row_filter.state is not None:
         return row_filter
     return msgspec.structs.replace(row_filter, state=needed)
+
+
+def narrowed(action: Action, selection: Selection, schedule: Schedule) -> Selection:
+    """Return the same of a selection: holding also changes messages that wait in their queues."""
+    if action is Action.HOLD and schedule.recalled(Recall.RULES, 1):
+        return selection
+    return msgspec.structs.replace(selection, rows=narrow(action, selection.rows))
 
 
 def conditions(selection: Selection) -> dict[str, Any]:

@@ -92,6 +92,11 @@ class Stage:
         self._commit(rows, [], [took(row) for row in rows])
         return rows
 
+    def lie(self, count: int) -> list[TakenRow]:
+        """Let messages wait in their dead-letter queue."""
+        where = {"is_final": True, "final_queue": "queue://DLQ", "recall": Recall.RULES}
+        return self.hold(count, state=RowState.EXHAUSTED, **where)
+
     def _commit(
         self, taken: Sequence[TakenRow], sent: Sequence[DueRow], events: Sequence[AnyEvent]
     ) -> None:
@@ -385,6 +390,33 @@ def test_what_is_on_its_way_to_its_final_queue_is_redelivered_once_more(stage: S
     stage.finish(stage.begin(Action.REDIRECT, target="queue://elsewhere"))
     [row] = stage.send()
     assert (row.destination, row.is_final, row.redelivery_count) == ("queue://elsewhere", False, 4)
+
+
+@pytest.mark.parametrize(
+    "chosen", [{"ids": (1,)}, {"destination": QUEUE}, {}], ids=["number", "destination", "all"]
+)
+def test_a_person_holds_what_the_rules_redeliver_from_its_queue(
+    stage: Stage, chosen: dict[str, Any]
+) -> None:
+    [lying] = stage.lie(1)
+    operation = stage.finish(
+        stage.begin(Action.HOLD, selection=Selection(rows=RowFilter(**chosen)))
+    )
+    assert operation.changed == 1
+    [row] = stage.store.list_rows(RowFilter(ids=(lying.id,)), 1)
+    assert (row.recall, row.reason) == (Recall.NONE, "held by cli:anna")
+    assert stage.changes("held") == {lying.redelivery_id: 1}
+
+
+def test_nothing_is_held_in_its_queue_until_an_event_that_would_not_release_it(
+    stage: Stage,
+) -> None:
+    [lying] = stage.lie(1)
+    chosen = Selection(rows=RowFilter(ids=(lying.id,)))
+    operation = stage.finish(stage.begin(Action.HOLD, selection=chosen, until="invoice-4711"))
+    assert operation.changed == 0
+    [row] = stage.store.list_rows(RowFilter(ids=(lying.id,)), 1)
+    assert (row.recall, row.reason) == (Recall.RULES, None)
 
 
 @pytest.mark.parametrize(

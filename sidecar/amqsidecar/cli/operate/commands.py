@@ -54,7 +54,7 @@ from amqsidecar.operations.preview import (
     running_notes,
 )
 from amqsidecar.operations.progress import read_progress
-from amqsidecar.operations.select import IDS_MAX, is_tallied, resolve
+from amqsidecar.operations.select import IDS_MAX, is_tallied, narrowed, resolve
 from amqsidecar.operations.words import clock_time, many, one_line
 from amqsidecar.schedule import Schedule, ScheduleView
 
@@ -179,6 +179,8 @@ def _act(name: str, asked: Asked) -> None:
             if not (found.count or found.left) and found.is_whole:
                 raise NothingFound(f"nothing matched{where_else(store, wish.selection.rows)}")
             return
+        selection = narrowed(wish.action, wish.selection, store)
+        wish = msgspec.structs.replace(wish, selection=selection)
         count, is_whole = _count(store, asked, wish)
         near = where_else(store, wish.selection.rows)
         for note in running_notes(store) if count else ():
@@ -222,8 +224,7 @@ def _found(store: ScheduleView, asked: Asked, wish: Wish) -> Wish:
     if oldest.rows.ids == ():
         raise NothingFound(f"nothing matched{where_else(store, selection.rows)}")
     selection = oldest
-    wish = msgspec.structs.replace(wish, selection=selection)
-    return checked(wish) if selection.rows.ids else wish
+    return msgspec.structs.replace(wish, selection=selection)
 
 
 def _gate(config: Config) -> OpenGate | None:

@@ -3,7 +3,7 @@
 from collections.abc import Container
 
 from amqsidecar.model.operation import Action
-from amqsidecar.model.schedule import RowState
+from amqsidecar.model.schedule import Recall, RowState, RowView
 from amqsidecar.operations.failures.groups import Group
 from amqsidecar.operations.overview import DestinationRecovery, RecoveryState
 from amqsidecar.operations.select import NEEDED_STATES
@@ -63,6 +63,12 @@ def next_steps(group: Group, recovery: DestinationRecovery | None) -> list[str]:
     if lacks_cause(group.cause_group):
         steps.append(CAUSE_SOURCES)
     return steps
+
+
+def acting_states(row: RowView) -> list[RowState]:
+    """Return a row's state, and that of waiting ones where its message waits in its queue."""
+    waits = row.is_in_final_queue and row.recall is Recall.RULES
+    return [row.state, *([RowState.WAITING] if waits else [])]
 
 
 def useless_actions(states: Container[RowState]) -> list[Action]:

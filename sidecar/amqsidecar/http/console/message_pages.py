@@ -7,7 +7,7 @@ import msgspec
 from starlette.responses import RedirectResponse, Response
 
 from amqsidecar.errors import ConfigError
-from amqsidecar.http.console.advice import useless_actions
+from amqsidecar.http.console.advice import acting_states, useless_actions
 from amqsidecar.http.console.console import PageMissing, Visit
 from amqsidecar.http.console.described import describe
 from amqsidecar.http.console.differing import Differing, read_differing
@@ -103,7 +103,7 @@ async def show_message(
         page=found,
         death=last_death(moment.event for moment in found.life),
         query=None if found.row is None else message_query(found.row.id),
-        useless=[] if found.row is None else useless_actions([found.row.state]),
+        useless=[] if found.row is None else useless_actions(acting_states(found.row)),
         may_download=sees,
         written=acting_yaml(visit.tools.policies) if written is None else written,
         effect=effect,
