@@ -338,18 +338,22 @@ class Ledger(Protocol):
     # Signals.
 
     def add_signal(self, signal: Signal) -> None:
-        """Store that an event outside was reported; the latest report of a name counts. Durable."""
+        """Store that an event outside was reported; the latest report counts. Durable."""
         ...
 
     def ended_waits(self, since_ms: int, now_ms: int, limit: int) -> list[EndedWait]:
         """Return held rows whose event was reported since a time, or whose time has passed.
 
-        Finds them by indexes. At most `limit`, rows in flight among them; a row may come twice.
+        A report that no `forget_signals` has dated counts as reported now. Finds rows by indexes.
+        At most `limit`, rows in flight among them; a row may come twice.
         """
         ...
 
-    def forget_signals(self, before_ms: int) -> int:
-        """Remove signals that were reported before a time; returns how many."""
+    def forget_signals(self, now_ms: int, before_ms: int) -> int:
+        """Remove signals that were dated before a time; returns how many. Dates new ones before.
+
+        Why a service dates them: the clock of a reporter may differ from its own.
+        """
         ...
 
     # Retention.

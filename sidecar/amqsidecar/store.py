@@ -182,7 +182,7 @@ class StoreTransaction(RowDelays, Protocol):
         ...
 
     def add_signal(self, signal: Signal) -> None:
-        """Store that an event outside was reported; the latest report of a name counts."""
+        """Store that an event outside was reported, after the events that are written before."""
         ...
 
 

@@ -21,7 +21,7 @@ from support.virtual_clock import VirtualClock
 from support.waiting import eventually
 
 MakeStore = Callable[..., PostgresStore]
-VERSION = 109
+VERSION = 110
 OLDEST = 101
 NEWER = VERSION + 1
 

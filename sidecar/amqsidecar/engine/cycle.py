@@ -285,8 +285,6 @@ class CycleEngine:
                     taken, deliveries = self._send_at_once(cycle, chosen, deliveries, taken_at_ms)
                 if cycle.blocked:
                     tx.record(cycle.blocked)
-                for signal in cycle.signals:
-                    tx.add_signal(signal)
                 for source, count in self._backlog.counted.items():
                     tx.set_hold(source, count)
                 if deliveries or cycle.sent:
@@ -295,6 +293,9 @@ class CycleEngine:
                     tx.record_cycle(
                         cycle.number, taken, cycle.sent, cycle.events, holds, cycle.replaced
                     )
+                # Why last: what died before its report was taken waits for it, not for a later one.
+                for signal in cycle.signals:
+                    tx.add_signal(signal)
                 cycle.store = stack.pop_all()
         except LinkLost:
             self._backlog.rollback()

@@ -349,8 +349,7 @@ def end_wait(
         return None
     if wait.author is not None:
         # Why: an event of before must not make a message that dies again and again spin.
-        is_early = wait.reported_at_ms < row.received_at_ms
-        due_at_ms = row.received_at_ms + row.delay_ms if is_early else now_ms
+        due_at_ms = row.received_at_ms + row.delay_ms if wait.began_later else now_ms
         return _released(row, now_ms, due_at_ms, f"event {wait.name} of {wait.author}")
     if row.due_at_ms > now_ms:
         return None

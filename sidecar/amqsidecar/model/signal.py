@@ -35,13 +35,13 @@ class EndedWait(msgspec.Struct, frozen=True):
     Attributes:
         id: number of its row.
         author: who reported the signal; None = its longest time has passed without one.
-        reported_at_ms: when it was reported.
+        began_later: its message died or was held after that report, by the order in the store.
     """
 
     id: int
     name: str
     author: str | None = None
-    reported_at_ms: int = 0
+    began_later: bool = False
 
 
 def signal_name(text: str) -> str:

@@ -84,7 +84,7 @@ ENDED_AT_ONCE: Final = 500
 def report_event(schedule: Schedule, name: str, author: str, now_ms: int) -> Signal:
     """Store that an outside event has happened; the service releases the messages waiting for it.
 
-    Promise: durable when this returns; reported twice it is the same event, with the later time.
+    Promise: durable when this returns; reported twice it is the same event, and the latter counts.
 
     Raises:
         ActionRefused: its name is invalid.
@@ -105,7 +105,7 @@ def end_waits(schedule: Schedule, since_ms: int, now_ms: int, exhausting: Exhaus
     waits; if the process dies inside, the next call does the rest.
 
     Args:
-        since_ms: only events that were reported at this time or later.
+        since_ms: only events that a service saw at this time or later, or has not seen yet.
         exhausting: see `end_wait`.
     """
     found = schedule.ended_waits(since_ms, now_ms, ENDED_AT_ONCE)

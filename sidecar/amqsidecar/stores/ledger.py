@@ -352,8 +352,13 @@ class CommonLedger(CommonPart):
 
     def ended_waits(self, since_ms: int, now_ms: int, limit: int) -> list[EndedWait]:
         values = {"since_ms": since_ms, "now_ms": now_ms, "limit": limit}
-        return structs_of(EndedWait, self._database.rows("ended_waits", **values))
+        found = self._database.rows("ended_waits", **values)
+        return [
+            EndedWait(number, name, author, bool(is_later))
+            for number, name, author, is_later in found
+        ]
 
-    def forget_signals(self, before_ms: int) -> int:
+    def forget_signals(self, now_ms: int, before_ms: int) -> int:
         with self._database.transaction():
+            self._database.change("date_signals", now_ms=now_ms)
             return self._database.change("forget_signals", before_ms=before_ms)

@@ -45,7 +45,7 @@ TABLES: Final[Mapping[str, Sequence[str]]] = {
         *("id", "at_ms", "instance", "kind", "rules_digest", "destination", "text", "author"),
     ),
     "kept_value": ("name", "body"),
-    "signal": ("name", "at_ms", "author"),
+    "signal": ("name", "at_ms", "author", "last_block"),
 }
 """The columns of each table, in the order in which tables are copied."""
 

@@ -118,23 +118,31 @@ SELECT at_ms, instance, kind, rules_digest, text, destination, author FROM servi
 WHERE (kind = 'marker') = :is_marker AND at_ms >= :since_ms ORDER BY id DESC LIMIT :limit;
 
 -- name: add_signal
--- The latest report of an event outside.
-INSERT INTO signal (name, at_ms, author) VALUES (:name, :at_ms, :author)
-ON CONFLICT (name) DO UPDATE SET at_ms = excluded.at_ms, author = excluded.author
-WHERE excluded.at_ms >= signal.at_ms;
+-- The latest report of an event outside, after the newest block of events.
+-- Why no time of the reporter: its clock may differ from the services', which `date_signals` asks.
+INSERT INTO signal (name, at_ms, author, last_block)
+VALUES (:name, 9223372036854775807, :author, (SELECT coalesce(max(seq), 0) FROM event_block))
+ON CONFLICT (name) DO UPDATE
+SET at_ms = excluded.at_ms, author = excluded.author, last_block = excluded.last_block;
 
 -- name: ended_waits
--- Held rows whose event was reported since a time, and those whose longest wait has passed.
+-- Held rows whose event was reported since a time, and whether they died or were held after that;
+-- and those whose longest wait has passed.
 -- Why in this order: few events were reported lately, and many rows may wait.
-SELECT r.id, r.gate, s.author, s.at_ms
+SELECT r.id, r.gate, s.author,
+    EXISTS (SELECT 1 FROM event_key AS k WHERE {is_about_row} AND k.block > s.last_block)
 FROM signal AS s CROSS JOIN redelivery AS r INDEXED BY redelivery_awaited
 WHERE s.at_ms >= :since_ms AND r.state = 1 AND r.gate = s.name
 UNION ALL
 SELECT * FROM (
-    SELECT id, gate, NULL, 0 FROM redelivery INDEXED BY redelivery_awaited_until
+    SELECT id, gate, NULL, FALSE FROM redelivery INDEXED BY redelivery_awaited_until
     WHERE state = 1 AND gate IS NOT NULL AND due_at_ms <= :now_ms ORDER BY due_at_ms LIMIT :limit
 ) AS late
 LIMIT :limit;
+
+-- name: date_signals
+-- Events are dated when a service sees them first.
+UPDATE signal SET at_ms = :now_ms WHERE at_ms > :now_ms;
 
 -- name: forget_signals
 -- Events that were reported too long ago.

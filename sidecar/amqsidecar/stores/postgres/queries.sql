@@ -175,6 +175,10 @@ due_at_ms, id
 -- As order_all.
 state, due_at_ms, id
 
+-- fragment: is_about_row
+--- Events of a row's message.
+k.key = left(r.redelivery_id, 200)
+
 -- fragment: is_resent
 -- Members that may still come back.
 outcome = 're-sent'

@@ -19,7 +19,7 @@ from amqsidecar.stores.packing import storable
 from amqsidecar.stores.sqlite.reserve import Reserve
 
 APPLICATION_ID = 0x616D7173  # "amqs": distinguishes our files from those of other programs.
-SCHEMA_VERSION = 107
+SCHEMA_VERSION = 108
 QUERIES = read_queries(
     *map(read_sql, ("sqlite/queries.sql", "sqlite/ledger_queries.sql", "queries.sql"))
 )
@@ -73,6 +73,8 @@ _MIGRATIONS: Mapping[int, Sequence[str]] = {
         ) STRICT, WITHOUT ROWID""",
         "CREATE INDEX signal_by_age ON signal (at_ms)",
     ),
+    # The newest block of events when an event outside was reported.
+    107: ("ALTER TABLE signal ADD COLUMN last_block INTEGER NOT NULL DEFAULT 0",),
 }
 """Statements that make the next version of a file of this one. `schema.sql` makes the first, and a
 new file runs them all."""

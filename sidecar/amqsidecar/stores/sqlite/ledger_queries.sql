@@ -21,6 +21,10 @@ FROM redelivery INDEXED BY redelivery_kept_due WHERE state = :kept AND state <> 
     {due_after} AND {due_until} AND {row_conditions}
     ORDER BY due_at_ms, id LIMIT :limit
 
+-- fragment: is_about_row
+-- Events of a row's message.
+k.redelivery_id = r.redelivery_id
+
 -- fragment: is_resent
 -- Members that may still come back.
 outcome = 1
