@@ -48,9 +48,11 @@ def signal_name(text: str) -> str:
     """Return the name of a signal.
 
     Raises:
-        ValueError: it is empty, too long or invisible in part.
+        ValueError: it is empty, too long or invisible in part; or no path of the API can have it.
     """
     name = text.strip()
-    if not 0 < len(name) <= LONGEST_SIGNAL or not name.isprintable():
-        raise ValueError(f"the name of an event has 1 to {LONGEST_SIGNAL} visible characters")
+    if not 0 < len(name) <= LONGEST_SIGNAL or not name.isprintable() or name in (".", ".."):
+        raise ValueError(
+            f"the name of an event has 1 to {LONGEST_SIGNAL} visible characters, and is not . or .."
+        )
     return name

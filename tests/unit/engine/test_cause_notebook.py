@@ -317,6 +317,7 @@ def test_a_note_is_read_with_its_parts_bounded() -> None:
         '{"message_id": "m", "verdict": {"action": "redirect", "destination": "queue://"}}',
         '{"message_id": "m", "verdict": {"action": "wait_for", "event": ""}}',
         '{"message_id": "m", "verdict": {"action": "wait_for", "event": " a"}}',
+        '{"message_id": "m", "verdict": {"action": "wait_for", "event": ".."}}',
         '{"message_id": "m", "verdict": {"action": "wait_for", "event": "a\\u0007"}}',
         '{"message_id": "m", "verdict": {"action": "wait_for", "event": "a", "longest_ms": -1}}',
         "[" * 50_000,

@@ -272,7 +272,7 @@ def test_a_redelivery_may_wait_for_an_event_outside() -> None:
     assert row_of(judge(wait, backlog=True)[0]).gate is None
 
 
-@pytest.mark.parametrize("name", ["a\x07", "x" * 201, 7])
+@pytest.mark.parametrize("name", ["a\x07", "x" * 201, 7, ".", ".."])
 def test_an_event_without_a_name_parks_what_would_wait_for_it(name: str) -> None:
     row = row_of(judge(Redeliver(0, 1, "rule", until=name))[0])
     assert row.state is RowState.PARKED
