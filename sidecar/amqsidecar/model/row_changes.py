@@ -304,7 +304,8 @@ def waits_until(name: str, until_ms: int, rule: str) -> str:
 def hold(row: RowView, now_ms: int, actor: str, wait: WaitFor | None = None) -> Change | None:
     """Keep waiting rows until a person releases them, or an external event is reported.
 
-    A message kept in its queue stays there until a person acts on it again; no event releases it.
+    Of rows that wait for an event already the wait changes. A message kept in its queue stays there
+    until a person acts on it again; no event releases it.
 
     Args:
         row: which may change.
@@ -315,7 +316,7 @@ def hold(row: RowView, now_ms: int, actor: str, wait: WaitFor | None = None) -> 
     if row.recall is Recall.RULES and row.is_in_final_queue and wait is None:
         event = Held(**_about(row, now_ms), reason=reason, actor=actor)
         return _recalled(row, event, Recall.NONE, reason=reason)
-    if row.state is not RowState.WAITING:
+    if row.state is not RowState.WAITING and row.awaits is None:
         return None
     if wait is not None:
         until_ms = now_ms + wait.longest_ms
@@ -473,7 +474,7 @@ def _recalled(row: RowView, event: AnyEvent, recall: Recall, **new: Any) -> Chan
 def _regrouped(row: RowView, event: AnyEvent, **new: Any) -> Change:
     """Return a change of nothing that decides about the row."""
     kept = {"reason": row.reason, "recall": row.recall, "recall_operation": row.recall_operation}
-    kept["gate"] = row.gate if row.state is RowState.HELD else None
+    kept["gate"] = row.awaits
     return _changed(row, event, **kept, **new)
 
 

@@ -236,6 +236,11 @@ class RowView(msgspec.Struct, frozen=True, kw_only=True):
     group: int | None = None
 
     @property
+    def awaits(self) -> str | None:
+        """The event outside that it waits for; None = none."""
+        return self.gate if self.state is RowState.HELD else None
+
+    @property
     def is_in_final_queue(self) -> bool:
         """Whether the broker has the message, and this row only describes it."""
         return self.state is RowState.EXHAUSTED and self.is_final

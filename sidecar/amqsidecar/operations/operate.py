@@ -121,6 +121,8 @@ def _with_checked_wait(wish: Wish) -> Wish:
     if not 0 <= wish.longest_ms <= WAIT_MAX_MS:
         raise ActionRefused("messages wait for an event for 30 days at most")
     if not wish.until:
+        if wish.longest_ms != DEFAULT_WAIT_MS:
+            raise ActionRefused("a longest wait is for an event: name the event, too (until)")
         return wish
     if wish.action is not Action.HOLD:
         raise ActionRefused(f"{wish.action} does not wait for an event: hold does")

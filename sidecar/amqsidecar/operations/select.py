@@ -35,8 +35,13 @@ def narrow(action: Action, row_filter: RowFilter) -> RowFilter:
 
 
 def narrowed(action: Action, selection: Selection, schedule: Schedule) -> Selection:
-    """Return the same of a selection: holding also changes messages that wait in their queues."""
-    if action is Action.HOLD and schedule.recalled(Recall.RULES, 1):
+    """Return the same of a selection.
+
+    Holding also changes messages that wait in their queues or for events.
+    """
+    if action is Action.HOLD and (
+        schedule.recalled(Recall.RULES, 1) or any(not one.gate for one in schedule.gate_tallies(0))
+    ):
         return selection
     return msgspec.structs.replace(selection, rows=narrow(action, selection.rows))
 

@@ -189,7 +189,9 @@ def test_a_wait_ends_at_its_longest_time_also_after_a_move_and_in_manual_mode(
         )
         assert released["actor"] == "the longest wait for never-1 has passed"
         assert released["at_ms"] - held["at_ms"] >= 3_000
-        hold(second, "invoice-2", "1d")
+        hold(second, "invoice-1", "1h")
+        longer = ("--until", "invoice-2", "--at-most", "1d")
+        sidecar.run_command("hold", "--event", "invoice-1", "--yes", *longer)
         ended = hold(third, "never-3", "1h")
         assert sidecar.stop() == 0
     moved = f"sqlite:///{tmp_path / 'moved.db'}"

@@ -444,6 +444,12 @@ def test_a_hold_until_an_event_outside_is_shown_where_people_look(
     message = page_of(own_client, "/messages/one?id=1").text_content()
     assert "waits for invoice 4711, at the latest until " in message
     assert "the gate invoice" not in message
+    assert "hold it to change the wait" in message
+    answer = confirm(own_client, page_of(own_client, "/act/hold?id=1"), longest_h="36")
+    assert "name the event, too" in check(answer).text_content()
+    [link] = page_of(own_client, "/messages/one?id=1").xpath("//a[@data-key='h']/@href")
+    answer = confirm(own_client, page_of(own_client, link), until="invoice 4711")
+    assert answer.status_code == 303
     overview = page_of(own_client, "/").get_element_by_id("gates")
     assert "waits for events outside, at the latest, until " in overview.text_content()
     [link] = overview.xpath(".//a/@href")

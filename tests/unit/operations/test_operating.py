@@ -26,7 +26,16 @@ from amqsidecar.model.operation import (
     lacks_sends,
 )
 from amqsidecar.model.outcome import Observation
-from amqsidecar.model.schedule import DueRow, Recall, RowFilter, RowState, StoreState, TakenRow
+from amqsidecar.model.schedule import (
+    DueRow,
+    Recall,
+    RowFilter,
+    RowState,
+    RowView,
+    StoreState,
+    TakenRow,
+)
+from amqsidecar.model.signal import DEFAULT_WAIT_MS
 from amqsidecar.operations import browse, listing, operate
 from amqsidecar.operations import preview as preview_module
 from amqsidecar.operations.act import ActionRefused
@@ -210,6 +219,32 @@ def test_what_somebody_holds_after_the_preview_stays_held(stage: Stage) -> None:
     done = stage.finish(stage.begin(since=seen.since, expected=seen.count))
     assert (done.state, done.changed, done.overtaken) == (OperationState.DONE, 8, 4)
     assert stage.states() == {RowState.HELD: 2, RowState.WAITING: 10}
+
+
+@pytest.mark.parametrize("chosen", [{}, {"event": "invoice-1"}, {"ids": (1, 2, 3)}])
+def test_a_person_changes_the_wait_for_an_event(stage: Stage, chosen: dict[str, Any]) -> None:
+    """To be longer, for another event, or until a person releases it; what is held stays so."""
+    stage.hold(2, gate="invoice-1", due_at_ms=stage.clock.now_ms() + MINUTE)
+    stage.hold(1)
+
+    def held(until: str, longest_ms: int = DEFAULT_WAIT_MS, **filters: Any) -> list[RowView]:
+        chosen = Selection(rows=RowFilter(**filters))
+        found = look(stage, Action.HOLD, **filters)
+        operation = stage.finish(
+            stage.begin(Action.HOLD, selection=chosen, until=until, longest_ms=longest_ms)
+        )
+        assert (found.count, operation.changed) == (2, 2)
+        rows = stage.store.list_rows(RowFilter(state=RowState.HELD), 9)
+        assert [row.awaits for row in rows] == [until or None, until or None, None]
+        return rows
+
+    until_ms = stage.clock.now_ms() + 60 * MINUTE
+    rows = held("invoice-1", 60 * MINUTE, **chosen)
+    assert [row.due_at_ms for row in rows[:2]] == [until_ms] * 2
+    held("invoice-2", **chosen)
+    chosen = chosen if "event" not in chosen else {"event": "invoice-2"}
+    assert held("", **chosen)[0].reason == "held by cli:anna"
+    assert look(stage, Action.HOLD, **chosen).count == 0
 
 
 def test_an_operation_begins_when_it_is_time(stage: Stage) -> None:
@@ -433,6 +468,8 @@ def test_nothing_is_held_in_its_queue_until_an_event_that_would_not_release_it(
             {"action": Action.HOLD, "selection": Selection(rows=RowFilter(state=RowState.PARKED))},
             "hold is for waiting messages, not for parked ones",
         ),
+        ({"action": Action.HOLD, "longest_ms": 1}, "name the event, too"),
+        ({"action": Action.HOLD, "until": ".."}, "visible characters, and is not"),
     ],
 )
 def test_what_makes_no_sense_is_refused(stage: Stage, wish: dict[str, Any], words: str) -> None:

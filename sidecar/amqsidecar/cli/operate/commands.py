@@ -392,7 +392,7 @@ def _print_result(outcome: ActionResult, output: OutputFormat) -> None:
         return
     left = outcome.matched - outcome.changed - outcome.overtaken
     if left:
-        say(f"{left} more were not changed: they are being sent, or are already final")
+        say(f"{left} more were not changed: they are being sent, or it is not for their state")
     if outcome.overtaken:
         say(f"{outcome.overtaken} more were skipped: another action changed them after this began")
 

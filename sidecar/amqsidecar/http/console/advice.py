@@ -66,8 +66,8 @@ def next_steps(group: Group, recovery: DestinationRecovery | None) -> list[str]:
 
 
 def acting_states(row: RowView) -> list[RowState]:
-    """Return a row's state, and that of waiting ones where its message waits in its queue."""
-    waits = row.is_in_final_queue and row.recall is Recall.RULES
+    """Return a row's state, and that of waiting ones if it waits in its queue or for an event."""
+    waits = row.awaits is not None or (row.is_in_final_queue and row.recall is Recall.RULES)
     return [row.state, *([RowState.WAITING] if waits else [])]
 
 
