@@ -130,7 +130,7 @@ class LinkMaker:
         self._frame_limit = FrameLimit()
         # Why one: it is renewed for all links, also for links of other threads.
         self._tokens = broker_tokens(config.broker, SystemClock())
-        self._second_wires: dict[int, SecondWireMemory] = {}
+        self._second_wires: dict[str, SecondWireMemory] = {}
 
     @property
     def count(self) -> int:
@@ -228,7 +228,8 @@ class LinkMaker:
         )
 
         endpoint = settings.endpoint
-        memory = self._second_wires.setdefault(self._number, SecondWireMemory())
+        # Why not by the number: another thread may have gone on to the next broker.
+        memory = self._second_wires.setdefault(endpoint.place, SecondWireMemory())
         wire = SecondWire(lambda: AmqpKnock(endpoint), endpoint.place, self._clock, memory)
         return ArtemisPairLink(
             CoreArtemisLink(replace(settings, why_amqp_left=wire.why_left)),

@@ -3,8 +3,10 @@
 import pytest
 
 from amqsidecar.broker import BrokerDescription, BrokerKind
+from amqsidecar.brokers.artemis_pair.link import ArtemisPairLink
+from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.config.load import load_config
-from amqsidecar.errors import BrokerRefused, ConfigError
+from amqsidecar.errors import BrokerRefused, ConfigError, LinkLost
 from amqsidecar.runtime.attempts import Attempts, describe_broker
 from amqsidecar.wiring.links import LinkMaker
 from support.brokers.one import OneBroker
@@ -119,3 +121,28 @@ def test_a_broker_is_named_without_its_user(
 ) -> None:
     description = BrokerDescription(kind=kind, version=version, encodings=())
     assert describe_broker(url, description) == said
+
+
+class GoesOnOnce(LinkMaker):
+    """Another thread goes on to the next broker while this one reads a password."""
+
+    has_gone_on = False
+
+    def _endpoint(self) -> Endpoint:
+        found = super()._endpoint()
+        if not self.has_gone_on:
+            self.has_gone_on = True
+            self.go_on()
+        return found
+
+
+def test_a_broker_without_the_second_wire_is_not_taken_for_the_next_broker() -> None:
+    links = GoesOnOnce(
+        load_config(None, ["broker.url=[artemis://a, artemis://b]"], {}), VirtualClock()
+    )
+    of_a, of_b = links.make("it"), links.make("it")
+    assert isinstance(of_a, ArtemisPairLink)
+    assert isinstance(of_b, ArtemisPairLink)
+    of_a._second_wire.failed(LinkLost("no AMQP here"))
+    assert of_a._second_wire.is_known_absent()
+    assert not of_b._second_wire.is_known_absent()
