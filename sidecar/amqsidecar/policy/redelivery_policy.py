@@ -86,7 +86,6 @@ class DelayTable:
         self._policy = policy
         # Quirk (Classic 5.x): the first delay is used verbatim, neither capped nor varied.
         self._delays_ms = [policy.initial_redelivery_delay_ms]
-        self._is_complete = False
         self._has_back_off = policy.use_exponential_back_off and policy.back_off_multiplier > 1
 
     def delay_ms(self, redelivery_count: int, chance: Chance | None) -> int:
@@ -109,8 +108,11 @@ class DelayTable:
 
     def _fixed_delay_ms(self, steps: int) -> int:
         delays_ms = self._delays_ms
-        while not self._is_complete and len(delays_ms) <= steps:
-            following_ms = next_redelivery_delay_ms(self._policy, delays_ms[-1], None)
-            self._is_complete = following_ms == delays_ms[-1]
-            delays_ms.append(following_ms)
+        # A delay that repeats is the last one.
+        if len(delays_ms) <= steps and delays_ms[-2:-1] != delays_ms[-1:]:
+            # Why another list: several threads ask.
+            delays_ms = [*delays_ms]
+            while len(delays_ms) <= steps and delays_ms[-2:-1] != delays_ms[-1:]:
+                delays_ms.append(next_redelivery_delay_ms(self._policy, delays_ms[-1], None))
+            self._delays_ms = delays_ms
         return delays_ms[max(0, min(steps, len(delays_ms) - 1))]

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from amqsidecar.policy import redelivery_policy
 from amqsidecar.policy.classic_rules import RedeliveryPolicy
 from amqsidecar.policy.redelivery_policy import (
     LONG_MAX,
@@ -153,3 +154,19 @@ def test_hostile_count_costs_bounded_work() -> None:
     assert table.delay_ms(2**31 - 1, None) == table.delay_ms(MAX_STEPS, None)
     varied = RedeliveryPolicy(use_collision_avoidance=True, **EXP)  # type: ignore[arg-type]
     assert DelayTable(varied).delay_ms(2**31 - 1, random.Random(1).random) > 10**15
+
+
+def test_delays_are_right_where_another_thread_asks_between_two_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The cycle, the index of messages in queues and pages share a table."""
+    table = DelayTable(RedeliveryPolicy(use_exponential_back_off=True))
+    followed = redelivery_policy.next_redelivery_delay_ms
+
+    def interrupted(policy: RedeliveryPolicy, delay_ms: int, chance: None) -> int:
+        monkeypatch.undo()
+        table.delay_ms(3, None)
+        return followed(policy, delay_ms, chance)
+
+    monkeypatch.setattr(redelivery_policy, "next_redelivery_delay_ms", interrupted)
+    assert [table.delay_ms(n, None) for n in range(1, 8)] == _delays(8, **EXP)[1:]
