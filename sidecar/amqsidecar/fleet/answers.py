@@ -5,6 +5,8 @@ from typing import Any, Final
 
 import msgspec
 
+from amqsidecar.model.marker import Marker
+
 COUNTS: Final = ("recent_messages", "day_before", "waiting", "held", "parked", "exhausted")
 
 
@@ -22,6 +24,7 @@ class SaidGroup(msgspec.Struct, frozen=True):
     held: int = 0
     parked: int = 0
     exhausted: int = 0
+    new_since: Marker | None = None
 
 
 class _Exhausted(msgspec.Struct, frozen=True):

@@ -3,16 +3,20 @@
 import json
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from html import unescape
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+from urllib.parse import urlencode
 
 import pytest
 
+from amqsidecar.clock import SystemClock
 from amqsidecar.http.access import Role
 from amqsidecar.http.authentication.files import new_token, token_digest
 from amqsidecar.http.authentication.session import COOKIE
+from amqsidecar.model.marker import Marker
+from amqsidecar.stores.sqlite.store import SqliteStore
 from support.machine.ports import free_port
 from support.otlp_receiver import attributes_of, otlp_receiver
 from support.waiting import eventually
@@ -215,6 +219,23 @@ def test_audit_lines_of_the_fleet_reach_a_receiver_of_otlp(tmp_path: Path) -> No
         [line] = [one for one in receiver.logs if one.body.string_value == "vera (proxy): request"]
         about = attributes_of(line.attributes)
         assert (about["user.name"], about["event.outcome"]) == ("vera", "failure")
+
+
+def test_a_new_cause_names_the_marker_before_it(tmp_path: Path) -> None:
+    """As the sidecar's own pages do: on the first screen, among all groups, and at its place."""
+    with ExitStack() as stack:
+        url = stack.enter_context(prepared_sidecar(tmp_path / "one"))
+        with closing(SqliteStore(tmp_path / "one" / "schedule.db", clock=SystemClock())) as store:
+            store.open()
+            at_ms = SystemClock().now_ms() - 4 * 3_600_000
+            marker = Marker(at_ms=at_ms, text="orders <4.2>", destination="queue://orders.>")
+            store.add_marker(marker)
+        found = Fleet(stack.enter_context(FleetProcess(tmp_path, {"one": url})), tmp_path, {})
+        known(found)
+        with found.process.client(accept="text/html", **as_person()) as client:
+            for path in ("/", "/groups", f"/groups/one?{urlencode({'group': TIMEOUT})}"):
+                text = client.get(path).text
+                assert 'new since <bdi class="data">orders &lt;4.2&gt;<' in text, path
 
 
 def test_a_form_of_another_site_does_nothing(fleet: Fleet) -> None:
