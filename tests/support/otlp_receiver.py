@@ -31,14 +31,19 @@ class Behaviour(Enum):
 
 
 class OtlpReceiver(ThreadingHTTPServer):
-    """Keeps what it is sent; `behaviour` may change at any time."""
+    """Keeps what it is sent; `behaviour` may change at any time.
+
+    Attributes:
+        pause_s: before each answer.
+    """
 
     daemon_threads = True
 
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+    def __init__(self, port: int = 0) -> None:
+        super().__init__(("127.0.0.1", port), _Handler)
         self.behaviour = Behaviour.TAKE
         self.released = Event()
+        self.pause_s = 0.0
         self.requests = 0
         self.spans: list[Span] = []
         self.logs: list[LogRecord] = []
@@ -81,6 +86,7 @@ class _Handler(BaseHTTPRequestHandler):
         if behaviour is Behaviour.HANG:
             receiver.released.wait()
             return
+        receiver.released.wait(receiver.pause_s)
         if behaviour is Behaviour.TAKE:
             receiver.headers.append(dict(self.headers))
             receiver.take(self.path, body)
@@ -93,9 +99,9 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def otlp_receiver() -> Iterator[OtlpReceiver]:
+def otlp_receiver(port: int = 0) -> Iterator[OtlpReceiver]:
     """Run a receiver while the block runs."""
-    receiver = OtlpReceiver()
+    receiver = OtlpReceiver(port)
     thread = Thread(target=receiver.serve_forever, daemon=True)
     thread.start()
     try:

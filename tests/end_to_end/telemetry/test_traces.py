@@ -11,6 +11,7 @@ from amqsidecar.model.trace_context import own_context
 from support.brokers.real import ArtemisBroker, Broker
 from support.jms.peer import JmsPeer, PeerProcess, shared_process
 from support.jms.process import JVM_FLAGS
+from support.machine.ports import free_port
 from support.maven import java_agent
 from support.otlp_receiver import Behaviour, OtlpReceiver, attributes_of, otlp_receiver
 from support.sidecar.policy import write_policy
@@ -243,6 +244,27 @@ def test_a_receiver_that_takes_nothing_stops_nothing(site: Site, behaviour: Beha
     site.exhaust(21)
     eventually(lambda: len(site.receiver.spans) >= 2 * DEATHS - 1, what="later ones are there")
     assert site.sidecar.metric(dropped) == all_spans
+
+
+@pytest.mark.parametrize("site", ["core"], indirect=True)
+def test_a_receiver_that_goes_and_comes_back_slow_gets_nothing_twice(site: Site) -> None:
+    port, dropped = free_port(), 'amqsidecar_otlp_dropped_total{signal="traces"}'
+    site.sidecar.options.append(f"otel.endpoint=http://127.0.0.1:{port}")
+    site.sidecar.environ["OTEL_EXPORTER_OTLP_TIMEOUT"] = "2"
+    site.sidecar.environ["OTEL_METRIC_EXPORT_INTERVAL"] = "500"
+    all_spans = 60 * (2 * DEATHS - 1)
+    site.sidecar.start()
+    site.send(20)
+    site.exhaust(20)
+    eventually(lambda: site.sidecar.metric(dropped), what="nobody is there, and that is counted")
+    with otlp_receiver(port) as receiver:
+        receiver.pause_s = 0.5
+        for total in (40, 60):
+            site.send(20)
+            site.exhaust(total)
+        eventually(lambda: len(receiver.spans) + site.sidecar.metric(dropped) == all_spans)
+        eventually(lambda: value_of(receiver, "amqsidecar_exhausted_total") == 60)
+    assert len({one.span_id for one in receiver.spans}) == len(receiver.spans)
 
 
 @pytest.mark.parametrize("site", ["core"], indirect=True)
