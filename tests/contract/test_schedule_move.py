@@ -21,7 +21,7 @@ from amqsidecar.model.cause_note import WaitFor
 from amqsidecar.model.event import Edited
 from amqsidecar.model.failure import CountKind, GroupNote, failure_cause
 from amqsidecar.model.marker import Marker, ServiceMark, ServiceMarkKind
-from amqsidecar.model.operation import Action, Operation, Selection
+from amqsidecar.model.operation import Action, Operation
 from amqsidecar.model.outcome import Observation
 from amqsidecar.model.schedule import RowFilter, RowState, TakenRow
 from amqsidecar.model.signal import Signal
@@ -31,6 +31,7 @@ from amqsidecar.stores.postgres.store import SCHEMA, PostgresStore
 from amqsidecar.stores.sqlite.moving import SqliteMove
 from amqsidecar.stores.sqlite.store import SqliteStore
 from amqsidecar.wiring.schedule_move import Move, move_stores
+from support.stores.newer import newer_operation
 from support.stores.postgres_server import PostgresServer
 from support.stores.rows import resent, scheduled, taken_row, took
 from support.tier import at_length
@@ -207,15 +208,11 @@ class History:
 
     def operation(self, action: Action) -> Operation:
         return self.store.add_operation(
-            Operation(
-                id=0,
+            newer_operation(
                 action=action,
-                selection=Selection(),
-                actor="cli:ann",
-                reason="because",
                 created_at_ms=self.now_ms,
-                until_id=0,
                 since=self.store.event_mark(),
+                needs_third=action is Action.DISCARD,
             )
         )
 

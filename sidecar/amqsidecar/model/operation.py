@@ -180,6 +180,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
         exports: its messages are written to the journal's folder before they are discarded.
         until: HOLD: the external event that ends it; "" = only a person does.
         longest_ms: HOLD: the longest wait of each message for that event.
+        unread_fields: names of fields that a newer version wrote and this one can't read; only a
+            newer one carries it out. Stores find them.
     """
 
     id: int
@@ -217,6 +219,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     exports: bool = False
     until: str = ""
     longest_ms: int = DEFAULT_WAIT_MS
+    unread_fields: tuple[str, ...] = ()
 
     @property
     def wait(self) -> WaitFor | None:
@@ -387,7 +390,7 @@ def changed_to(
         actor: the person or program that wants it; "" = itself.
         reason: in their words.
     """
-    if operation.state not in _BEFORE[state]:
+    if operation.state not in _BEFORE[state] or (operation.unread_fields and state in _WORKING):
         return operation
     if state is OperationState.UNDOING and operation.action is not Action.DISCARD:
         return operation
@@ -433,6 +436,12 @@ def awaits_second(operation: Operation) -> bool:
     return operation.needs_second and is_open(operation)
 
 
+def left_to_newer(operation: Operation) -> str:
+    """Return why only a newer version carries it out; "" = this one can."""
+    names = ", ".join(operation.unread_fields)
+    return f"only sidecars of a newer version carry it out, which can read {names}" if names else ""
+
+
 def lacks_sends(operation: Operation) -> bool:
     """Return whether it is over, and messages that it wanted re-sent are not."""
     is_over = operation.state in (OperationState.DONE, OperationState.CANCELLED)
@@ -448,7 +457,7 @@ def claimed(operation: Operation, runner: str, now_ms: int) -> Operation:
     """Return the operation with the lease of a runner begun or renewed, unless another has it."""
     has_lease = 0 < operation.runner_until_ms - now_ms <= LEASE_MS + CLOCKS_APART_MS
     is_free = operation.runner in ("", runner) or not has_lease
-    if not is_working(operation) or not is_free:
+    if not is_working(operation) or not is_free or operation.unread_fields:
         return operation
     return msgspec.structs.replace(operation, runner=runner, runner_until_ms=now_ms + LEASE_MS)
 

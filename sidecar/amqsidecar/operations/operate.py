@@ -338,8 +338,9 @@ def _change(
     except KeyError as error:
         raise ActionRefused(f"there is no operation {number}") from error
     if operation.state is not wanted:
-        second = f": {operation.state_reason}" if operation.needs_second else ""
-        raise ActionRefused(f"operation {number} is {operation.state}{second}")
+        second = operation.state_reason if operation.needs_second else ""
+        why = "; ".join(filter(None, (course.left_to_newer(operation), second)))
+        raise ActionRefused(f"operation {number} is {operation.state}{': ' * bool(why)}{why}")
     _audit_change(before[0], operation, reason)
     return operation
 
@@ -378,7 +379,7 @@ def _audit_change(before: Operation, after: Operation, reason: str) -> None:
 
 
 class _LostLease(Exception):
-    """Another runner goes on: the step is rolled back."""
+    """Another runner goes on, or a newer version has to: the step is rolled back."""
 
 
 def carry_out(
@@ -450,7 +451,7 @@ def _step(
     action, began_ms = operation.action, now_ms()
 
     def progress(after: Operation) -> Operation:
-        if after.runner != operation.runner:
+        if after.runner != operation.runner or after.unread_fields:
             raise _LostLease
         after = course.claimed(after, operation.runner, began_ms)
         return course.stepped(operation, after, began_ms)

@@ -16,6 +16,7 @@ from amqsidecar.model.operation import (
     Step,
     Stop,
     is_open,
+    left_to_newer,
     next_step,
 )
 from amqsidecar.operations.act import ActionRefused
@@ -202,7 +203,7 @@ def doing(operation: Operation, now_ms: int) -> str:
 
 def _running(operation: Operation, now_ms: int) -> str:
     if now_ms >= operation.runner_until_ms:
-        return "it waits for a running service"
+        return left_to_newer(operation) or "it waits for a running service"
     match next_step(operation, now_ms):
         case Pause(until_ms) if until_ms == operation.not_before_ms:
             return "it goes on"

@@ -138,7 +138,7 @@ class Journaling:
                 wanted.setdefault(row.recall_operation, []).append(row)
             for number, rows in wanted.items():
                 operation = store.operation(number)
-                if operation is not None and operation.exports:
+                if operation and operation.exports and not operation.unread_fields:
                     self._leave_the_reserve(store)
                     self._export_of(store, number, rows)
 

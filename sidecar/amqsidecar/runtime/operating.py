@@ -11,7 +11,7 @@ import structlog
 
 from amqsidecar.clock import Clock
 from amqsidecar.errors import SidecarError, StoreError
-from amqsidecar.model.operation import SENDS, Operation, OperationState, is_working
+from amqsidecar.model.operation import SENDS, Operation, OperationState, is_working, left_to_newer
 from amqsidecar.model.row_changes import Exhausting
 from amqsidecar.model.signal import REMEMBERED_MS
 from amqsidecar.operations.follow import follow, judge
@@ -70,6 +70,7 @@ class Operating:
         self._all_waits_at_s = clock.monotonic_s()
         self._judge_at_s = self._count_at_s = clock.monotonic_s()
         self._counted: dict[int, tuple[int, int]] | None = None
+        self._left = set[int]()
 
     def look(self) -> float:
         """Do one turn of each operation; returns after how many seconds there is more to do.
@@ -103,6 +104,9 @@ class Operating:
             self._count(store)
         pause_s = self._end_waits(store, now_s)
         for operation in found:
+            if (why := left_to_newer(operation)) and operation.id not in self._left:
+                self._left.add(operation.id)
+                log.warning("operation_left", operation=operation.id, reason=why)
             if is_working(operation) and not self._stop.is_set():
                 pause_s = min(pause_s, self._turn(store, operation))
         if now_s >= self._judge_at_s and not self._stop.is_set():

@@ -313,8 +313,8 @@ class Recalling:
         dropped = self._store.recalled(Recall.DROP, CHANGED_AT_ONCE)
         for number in {row.recall_operation for row in dropped}:
             operation = self._store.operation(number)
-            # Why: they are discarded where they are written.
-            if operation is None or not operation.exports:
+            # Why: they are discarded where they are written, or by a newer version.
+            if operation is None or not (operation.exports or operation.unread_fields):
                 ids = tuple(row.id for row in dropped if row.recall_operation == number)
                 end_discard(self._store, number, ids, self._clock.now_ms())
         if not self._store.recalled(Recall.RETURN, 1):

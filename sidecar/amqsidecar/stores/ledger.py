@@ -4,7 +4,7 @@ A store overrides the storage of texts, and parts that its data model or locks c
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from typing import Any, Protocol
 
@@ -14,13 +14,27 @@ from amqsidecar.ledger import MemberUpdate
 from amqsidecar.model.event import AnyEvent, Marked
 from amqsidecar.model.failure import LATEST_KEPT, CountKey, FailureCount, FailureGroup, GroupNote
 from amqsidecar.model.marker import MARKS_KEPT, Marker, ServiceMark, ServiceMarkKind
-from amqsidecar.model.operation import Member, Operation, OperationState, OutcomeKind, is_working
+from amqsidecar.model.operation import (
+    Action,
+    Member,
+    Operation,
+    OperationState,
+    OutcomeKind,
+    Selection,
+    is_working,
+)
 from amqsidecar.model.outcome import Observation
 from amqsidecar.model.schedule import RowView
 from amqsidecar.model.signal import EndedWait, Signal
 from amqsidecar.store import StoreTransaction
 from amqsidecar.stores.member_updates import updated
-from amqsidecar.stores.packing import events_called, pack_struct, storable, structs_of
+from amqsidecar.stores.packing import (
+    events_called,
+    of_newer_version,
+    pack_struct,
+    storable,
+    structs_of,
+)
 from amqsidecar.stores.rows import GROUPED_CHARACTERS, INDEXED_CHARACTERS, LAST_ID
 
 _MINUTE_MS = 60_000
@@ -28,8 +42,67 @@ _FOLLOWED = "followed"
 """Name of the value with the position of `Ledger.followed_until`."""
 _MARKER = "marker"
 
-decode_operation = msgspec.json.Decoder(Operation).decode
+_decode_whole = msgspec.json.Decoder(Operation).decode
 _decode_observation = msgspec.json.Decoder(Observation).decode
+
+
+def decode_operation(body: bytes) -> Operation:
+    """Return an operation, with the names of fields that only a newer version can read.
+
+    An unknown field that is null, false, zero or empty asks for nothing.
+
+    Raises:
+        StoreUnavailable: it is or was in a state that this version does not know.
+    """
+    try:
+        operation = _decode_whole(body)
+        if pack_struct(operation) == body:  # Why: ten times as fast.
+            return operation
+    except msgspec.ValidationError:
+        operation = _decode_parts(msgspec.json.decode(body))
+    known = msgspec.to_builtins(operation)
+    unread = [*operation.unread_fields, *_unread("", msgspec.json.decode(body), known)]
+    return msgspec.structs.replace(operation, unread_fields=tuple(dict.fromkeys(unread)))
+
+
+def _decode_parts(written: Mapping[str, Any]) -> Operation:
+    # Why HOLD: it stands for an action that this version does not know.
+    fields: dict[str, Any] = {"action": Action.HOLD, "selection": Selection()}
+    unread = []
+    for field in msgspec.structs.fields(Operation):
+        if field.name in written:
+            try:
+                fields[field.name] = msgspec.convert(written[field.name], field.type)
+            except msgspec.ValidationError as error:
+                if field.name in ("state", "state_changes"):
+                    raise of_newer_version(error) from error
+                unread.append(field.name)
+    return Operation(**fields | {"unread_fields": tuple(unread)})
+
+
+def _unread(place: str, written: object, known: object) -> Iterator[str]:
+    """Yield the names of fields in a written value that are not known and ask for something."""
+    if isinstance(written, dict) and isinstance(known, dict):
+        for name, value in written.items():
+            if name in known:
+                yield from _unread(f"{place}{name}.", value, known[name])
+            elif value:
+                yield f"{place}{name}"
+    elif isinstance(written, list) and isinstance(known, list | tuple):
+        for value, other in zip(written, known, strict=False):
+            yield from _unread(place, value, other)
+
+
+def _with_unread(written: bytes, operation: Operation) -> bytes:
+    """Return an operation as a newer version wrote it, with what has changed since."""
+    before = msgspec.to_builtins(decode_operation(written))
+    after = msgspec.json.decode(pack_struct(operation))
+    changed = {
+        name: after[name]
+        for name, value in msgspec.to_builtins(operation).items()
+        if value != before[name]
+    }
+    return msgspec.json.encode(msgspec.json.decode(written) | changed)
 
 
 class StoreDatabase(Protocol):
@@ -144,6 +217,9 @@ class CommonLedger(CommonPart):
     def _write(self, operation: Operation) -> Operation:
         """Store an operation's present state; return it."""
         body = pack_struct(operation)
+        if operation.unread_fields:
+            ((written,),) = self._database.rows("read_operation", number=operation.id)
+            body = _with_unread(written, operation)
         self._database.queue(
             "write_operation",
             number=operation.id,

@@ -106,7 +106,7 @@ def unpack_events(packing: int, body: bytes) -> list[AnyEvent]:
     """Unpack the result of `pack_events`.
 
     Raises:
-        StoreUnavailable: it is damaged, or has more than `EVENTS_BYTES_MAX`.
+        StoreUnavailable: it is damaged, of a newer version, or has more than `EVENTS_BYTES_MAX`.
     """
     with _reading():
         return _decode_events(_plain(packing, body))
@@ -120,6 +120,8 @@ def _plain(packing: int, body: bytes) -> bytes:
 def _reading() -> Iterator[None]:
     try:
         yield
+    except msgspec.ValidationError as error:
+        raise of_newer_version(error) from error
     except msgspec.DecodeError as error:
         raise _damaged(f"a block of events can't be read: {error}") from error
 
@@ -139,6 +141,11 @@ def _inflated(packed: bytes, bytes_max: int) -> bytes:
     if not inflater.eof:
         raise _damaged(f"{len(packed)} packed bytes are cut off")
     return plain.getvalue()
+
+
+def of_newer_version(error: msgspec.ValidationError) -> StoreUnavailable:
+    """Return the error for a value that only a newer version can read."""
+    return StoreUnavailable(f"a newer amqsidecar wrote into the store, run that one: {error}")
 
 
 def _damaged(what: str) -> StoreUnavailable:

@@ -26,6 +26,7 @@ from amqsidecar.operations.last_death import log_links
 from amqsidecar.operations.status import SidecarStatus, sidecar_status
 from amqsidecar.telemetry.health import Health
 from amqsidecar.telemetry.metrics import Metrics
+from support.stores.newer import NewerSelection, newer_operation
 from support.stores.rows import took
 from support.web.console import console_client
 from support.web.console_store import dead, keep, open_store
@@ -814,6 +815,20 @@ def test_an_operation_shows_how_many_of_its_messages_were_consumed(tmp_path: Pat
         }
     # Only what sends has consumers.
     assert (shown["Retry"], shown["Redirect"], shown["Hold"]) == ("0", "0", "–")
+
+
+def test_an_operation_of_a_newer_version_has_no_command_and_says_who_carries_it_out(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "schedule.db"
+    store = open_store(path)
+    store.add_operation(newer_operation(selection=NewerSelection(headers=(("tenant", "A"),))))
+    store.close()
+    with console_client(path) as client:
+        for page in (page_of(client, "/operations"), page_of(client, "/operations/1")):
+            assert "only sidecars of a newer version carry it out" in text_of(page)
+            assert "everything that waited" not in text_of(page)
+        assert not page.xpath("//pre[@id='command']")
 
 
 def test_a_redirect_offers_the_destinations_of_the_schedule(client: httpx2.Client) -> None:

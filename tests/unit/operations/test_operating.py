@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from amqsidecar.errors import StoreUnavailable
 from amqsidecar.formats.stomp_frame import ENCODING, kept
@@ -63,6 +64,7 @@ from amqsidecar.runtime.operating import COUNT_EVERY_S, Operating
 from amqsidecar.runtime.worker import KeptSchedule
 from amqsidecar.telemetry.metrics import Metrics
 from support.audit import audited
+from support.stores.newer import newer_operation
 from support.stores.opened import opened
 from support.stores.rows import resent, taken_row, took
 from support.stores.unsynced import UnsyncedStore
@@ -975,3 +977,18 @@ def test_a_store_that_fails_ends_a_look_and_not_the_thread(stage: Stage) -> None
     operating.look()
     assert stage.operation(1).state is OperationState.DONE
     operating.close()
+
+
+def test_a_service_reports_once_that_it_leaves_an_operation_to_a_newer_version(
+    stage: Stage,
+) -> None:
+    stage.hold(2)
+    number = stage.store.add_operation(newer_operation(needs_third=True)).id
+    operating = stage.operating()
+    with capture_logs() as logs:
+        operating.look()
+        operating.look()
+    operating.close()
+    assert [(one["event"], one["operation"]) for one in logs] == [("operation_left", number)]
+    assert "needs_third" in logs[0]["reason"]
+    assert stage.states() == {RowState.HELD: 2}

@@ -25,8 +25,9 @@ from amqsidecar.runtime.worker import KeptSchedule
 from amqsidecar.telemetry.metrics import Metrics
 from amqsidecar.wiring.app import run_service
 from support.histories.journal_rows import rows_in
+from support.stores.newer import newer_operation
 from support.stores.opened import opened
-from support.stores.rows import taken_row, took
+from support.stores.rows import take_rows, taken_row, took
 from support.stores.unsynced import UnsyncedStore
 from support.virtual_clock import VirtualClock
 from support.waiting import eventually
@@ -153,6 +154,17 @@ def test_exported_messages_are_discarded_once_they_are_written(stage: Stage) -> 
     assert stage.files.messages == [(1, b"parked"), (2, b"lay")]
     assert stage.store.list_rows(RowFilter(), 9) == []
     assert stage.store.count_discarded(operation.id) == 2
+
+
+def test_messages_that_a_newer_version_exports_are_left_to_it(stage: Stage) -> None:
+    wanted = newer_operation(action=Action.DISCARD, exports=True, needs_third=True)
+    operation = stage.store.add_operation(wanted)
+    take_rows(stage.store, 1, [taken_row(1, state=RowState.PARKED)])
+    exports = row_changes.discard(1_000, "retention", operation.id, exports=True)
+    assert stage.store.change(RowFilter(ids=(1,)), exports) == 1
+    stage.journaling.look()
+    assert stage.files.messages == []
+    assert len(stage.store.list_rows(RowFilter(), 9)) == 1
 
 
 def test_a_segment_is_written_when_there_are_enough_events(stage: Stage) -> None:

@@ -10,8 +10,10 @@ from amqsidecar.broker import Delivery, Features, IntakeQueue, IntakeSession
 from amqsidecar.engine.recall import FinalQueues
 from amqsidecar.errors import BrokerRefused, ManagementRefused
 from amqsidecar.model.destination import Destination
-from amqsidecar.model.schedule import Recall, RowState
+from amqsidecar.model.operation import Action
+from amqsidecar.model.schedule import Recall, RowFilter, RowState
 from amqsidecar.runtime.recalling import Recalling
+from support.stores.newer import newer_operation
 from support.stores.opened import opened
 from support.stores.rows import take_rows, taken_row
 from support.stores.unsynced import UnsyncedStore
@@ -98,3 +100,24 @@ def test_a_queue_is_read_whole_until_it_is_empty_or_nothing_has_come_for_long(
     assert is_read_after(6_000)
     link.held = held
     assert not is_read_after(at_last_ms)
+
+
+def test_messages_that_a_newer_version_discards_are_left_to_it(tmp_path: Path) -> None:
+    """It may want more than this version can read, such as a file of them."""
+    store = opened(UnsyncedStore(tmp_path / "schedule.db", clock=VirtualClock()))
+    discard = newer_operation(action=Action.DISCARD, needs_third=True)
+    kept, gone = store.add_operation(discard), store.add_operation(newer_operation())
+    rows = [
+        taken_row(
+            number,
+            state=RowState.EXHAUSTED,
+            recall=Recall.DROP,
+            recall_operation=operation.id,
+            final_queue="queue://DLQ",
+        )
+        for number, operation in ((1, kept), (2, gone))
+    ]
+    take_rows(store, 1, rows)
+    recalling_over(Silent(), store, VirtualClock()).tend()
+    assert [row.id for row in store.list_rows(RowFilter(), 9)] == [1]
+    store.close()

@@ -247,6 +247,16 @@ def test_a_damaged_message_is_named(tmp_path: Path) -> None:
     store.close()
 
 
+def test_an_event_of_a_newer_version_is_no_damage(tmp_path: Path) -> None:
+    store = store_at(tmp_path / "schedule.db")
+    store.open()
+    take_rows(store, 1, [], [took(taken_row(1))])
+    store._database.run("UPDATE event_block SET packing = 0, body = ?", [b'[{"type": "new"}]'])
+    with pytest.raises(StoreUnavailable, match="a newer amqsidecar wrote"):
+        store.events_after("0/0", 9)
+    store.close()
+
+
 def test_the_service_lock_has_one_owner(tmp_path: Path) -> None:
     path = tmp_path / "schedule.db"
     service, rival = filled(path), store_at(path)

@@ -5,7 +5,7 @@ from typing import Final
 import msgspec
 
 from amqsidecar.http.console.templating import percent, utc
-from amqsidecar.model.operation import Action, OperationPace, Selection
+from amqsidecar.model.operation import Action, Operation, OperationPace, Selection, left_to_newer
 from amqsidecar.operations.conditions import given
 from amqsidecar.operations.listing import Bounds
 from amqsidecar.operations.words import span
@@ -72,6 +72,12 @@ def describe(selection: Selection) -> list[tuple[str, str]]:
         else:
             pairs += [(condition.words, text) for text in condition.write(value)]
     return pairs
+
+
+def describe_operation(operation: Operation) -> list[tuple[str, str]]:
+    """Return the conditions of an operation as pairs of words; empty = everything."""
+    more = left_to_newer(operation)
+    return [*describe(operation.selection), *([("more", more)] if more else [])]
 
 
 def describe_bounds(bounds: Bounds) -> list[tuple[str, str]]:

@@ -9,7 +9,7 @@ from starlette.responses import RedirectResponse, Response
 
 from amqsidecar.http.console.command import command_of
 from amqsidecar.http.console.console import PageMissing, Visit
-from amqsidecar.http.console.described import ACTIONS, describe, describe_pace
+from amqsidecar.http.console.described import ACTIONS, describe_operation, describe_pace
 from amqsidecar.http.store_queries import QueryContext
 from amqsidecar.model.operation import (
     SENDS,
@@ -57,7 +57,7 @@ async def show_operations(visit: Visit) -> Response:
         consumed=consumed,
         next_before=found[LIMIT - 1].id if len(found) > LIMIT else None,
         actions=ACTIONS,
-        describe=describe,
+        describe=describe_operation,
     )
 
 
@@ -85,7 +85,7 @@ async def show_operation(visit: Visit, problem: str = "") -> Response:
         sends=operation.action in SENDS,
         words=ACTIONS[operation.action],
         is_open=operation.state in OPEN_STATES,
-        conditions=describe(operation.selection),
+        conditions=describe_operation(operation),
         pace=describe_pace(operation.pace),
         share_done=_share_done(operation),
         counts=counts,
@@ -99,7 +99,9 @@ async def show_operation(visit: Visit, problem: str = "") -> Response:
         next_after=(
             members[MEMBERS_SHOWN - 1].redelivery_id if len(members) > MEMBERS_SHOWN else None
         ),
-        command=command_of(operation, visit.queries.clock.now_ms()),
+        command=(
+            None if operation.unread_fields else command_of(operation, visit.queries.clock.now_ms())
+        ),
     )
 
 

@@ -1,8 +1,9 @@
 """Migrations of the PostgreSQL schema; programs of two versions can run side by side.
 
-`NNNN_pre_*.sql` only adds; the first program that knows it runs it at its start, and older programs
-go on working. `NNNN_post_*.sql` removes what only older programs need; it is run as soon as no
-older program is an instance any more. Each file runs in one transaction with the note that it ran.
+`NNNN_pre_*.sql` only adds what older programs may ignore, also where they settle the last cycle of
+a newer program; the first program that knows it runs it at its start. `NNNN_post_*.sql` removes
+what only older programs need; it is run as soon as no older program is an instance any more. Each
+file runs in one transaction with the note that it ran.
 
 `NNNN_index_<name>.sql` makes an optional index: at once if the schema is new, else concurrently
 with the sidecars' work, because millions of rows take long.
