@@ -14,7 +14,7 @@ import pytest
 from amqsidecar.engine.backlog import BacklogGate
 from amqsidecar.errors import StoreUnavailable
 from amqsidecar.model import row_changes
-from amqsidecar.model.cause_note import NOTES_KEPT_BYTES, CauseNote, RetryAfter, SharedNotes
+from amqsidecar.model.cause_note import NOTES_KEPT_BYTES, CauseNote, Never, RetryAfter, SharedNotes
 from amqsidecar.model.destination import queue
 from amqsidecar.model.schedule import RowFilter, RowState, StoreState
 from amqsidecar.stores.postgres.database import QUERIES
@@ -132,10 +132,12 @@ def test_notes_that_a_newer_program_wrote_are_skipped(make: MakeStore) -> None:
     store.open()
     store._database.run(
         "INSERT INTO shared_note (instance, body) VALUES (0, %s)",
-        b'[{"message_id": "m", "verdict": {"action": "new"}}]',
+        b'[{"message_id": "m", "verdict": {"action": "new"}},'
+        b'{"message_id": "n", "verdict": {"action": "never"}}]',
     )
     store.share_notes([cause_note("a")])
-    assert [note for _, note in store.shared_notes(None).notes] == [cause_note("a")]
+    found = [note for _, note in store.shared_notes(None).notes]
+    assert found == [CauseNote(message_id="n", verdict=Never()), cause_note("a")]
 
 
 # Leases.

@@ -1,6 +1,7 @@
 """Notes of consumers that the instances of one schedule hand over to each other."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -12,7 +13,8 @@ from amqsidecar.stores.postgres.reserve import PostgresReserve
 KEPT: Final[Mapping[str, float]] = {"kept_s": NOTES_KEPT_S, "kept_bytes": NOTES_KEPT_BYTES}
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(list[CauseNote]).decode
+_decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_decode = msgspec.json.Decoder(CauseNote).decode
 
 
 class PostgresSharedNotes:
@@ -45,9 +47,8 @@ class PostgresSharedNotes:
         return SharedNotes(rows[-1][0] if rows else position or 0, notes)
 
 
-def _read(body: bytes) -> list[CauseNote]:
-    try:
-        return _decode(body)
-    except msgspec.ValidationError:
+def _read(body: bytes) -> Iterator[CauseNote]:
+    for note in _decode_list(body):
         # Why dropped: a newer program wrote it, with a verdict that this one does not know.
-        return []
+        with suppress(msgspec.ValidationError):
+            yield _decode(note)
