@@ -173,7 +173,7 @@ class MessageView(msgspec.Struct, frozen=True, kw_only=True):
     body_as_text: bool = False
 
 
-class PropertyEdit(msgspec.Struct, frozen=True, kw_only=True):
+class PropertyEdit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A property, or an entry of a map, that gets a value.
 
     Attributes:
@@ -187,7 +187,7 @@ class PropertyEdit(msgspec.Struct, frozen=True, kw_only=True):
     type: ValueType | None = None
 
 
-class MessageEdit(msgspec.Struct, frozen=True, kw_only=True):
+class MessageEdit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An edit of a message; parts that it does not name keep their bytes and their places.
 
     Attributes:

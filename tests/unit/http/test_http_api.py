@@ -126,6 +126,32 @@ def test_no_number_is_larger_than_a_store_can_compare(document: Any) -> None:
     assert unbounded == []
 
 
+def objects_of(schema: Any, document: Any) -> Iterator[dict[str, Any]]:
+    """Yield what a schema says of each object that a client gives."""
+    if isinstance(schema, list):
+        for one in schema:
+            yield from objects_of(one, document)
+    elif isinstance(schema, dict):
+        if "$ref" in schema:
+            schema = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+        if "properties" in schema:
+            yield schema
+        for one in schema.values():
+            yield from objects_of(one, document)
+
+
+def test_no_body_has_fields_that_are_ignored(document: Any) -> None:
+    """A newer client, or one with a mistake, would get more done than it asked for."""
+    asked = [
+        one["title"]
+        for item in document["paths"].values()
+        for operation in item.values()
+        for one in objects_of(operation.get("requestBody", {}), document)
+        if one.get("additionalProperties") is not False
+    ]
+    assert asked == []
+
+
 CALLS: Sequence[tuple[str, str, Mapping[str, object] | None]] = (
     ("GET", "/session", None),
     ("GET", "/status", None),
@@ -312,6 +338,7 @@ def begun(api: httpx2.Client) -> int:
         ({"filter": {}}, 400, "set `everything` to select all messages"),
         ({"filter": {"destinaton": "orders"}}, 400, "unknown field `destinaton`"),
         ({"filtre": {}}, 400, "unknown field `filtre`"),
+        ({"pace": {"prob": 5}}, 400, "unknown field `prob`"),
         ({"action": "explode"}, 400, "Invalid enum value 'explode'"),
         ({"action": "redirect"}, 400, "redirect needs one"),
         ({"pace": {"probe": 5}}, 400, "messages of hold do not come back"),

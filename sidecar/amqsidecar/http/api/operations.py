@@ -37,6 +37,10 @@ from amqsidecar.schedule import Schedule
 from amqsidecar.telemetry import audit
 
 
+class GivenPace(OperationPace, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The pace of an operation."""
+
+
 class NewOperation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The action and its messages.
 
@@ -62,7 +66,7 @@ class NewOperation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     target: str | None = None
     until: str = ""
     longest_s: Annotated[int, Meta(ge=0, le=WAIT_MAX_MS // 1000)] = DEFAULT_WAIT_MS // 1000
-    pace: OperationPace = OperationPace()
+    pace: GivenPace = GivenPace()
 
 
 class Because(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
