@@ -122,7 +122,7 @@ class CycleEngine:
         self._cycle, self._uid = owned.cycle, owned.uid
         self._backlog.remember(self._store.holds())
         if owned.token_is_behind:
-            self._commit_nothing("the token of another store could not be taken over")
+            self._commit_nothing("the token can't be exchanged")
         return True
 
     # ------------------------------------------------------------------ turns

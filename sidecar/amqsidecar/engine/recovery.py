@@ -8,7 +8,7 @@ import msgspec
 from amqsidecar.broker import TakeSession
 from amqsidecar.clock import Clock
 from amqsidecar.engine.cycle_events import CycleObserver
-from amqsidecar.errors import ConfigError, Problem
+from amqsidecar.errors import CommitRefused, ConfigError, LinkLost, Problem, SendsRefused
 from amqsidecar.model import row_changes
 from amqsidecar.model.event import AnyEvent, CycleInDoubt, CycleRecovered
 from amqsidecar.model.operation import OperationState, changed_to
@@ -140,6 +140,9 @@ class Recovery:
             if self._link.token.take(wait_s) != cycle:
                 # Why another number: the other process was slow to give its token back.
                 return None
+        elif not state.token_created and foreign is not None:
+            self._exchange(cycle)
+            token = cycle
         if not state.token_created:
             with self._store.transaction() as tx:
                 tx.set_cycle(cycle)
@@ -166,6 +169,16 @@ class Recovery:
             return False, None
         token = link.token.take(_LOOK_S)
         return token is not None or link.token.exists() is False, token
+
+    def _exchange(self, cycle: int) -> None:
+        """Exchange another store's token, before the store counts on one of this number.
+
+        If the process dies inside, the next start finds either token, and neither is the store's.
+        """
+        try:
+            self._link.commit_cycle([], [], cycle)
+        except (SendsRefused, CommitRefused) as refused:
+            raise LinkLost(f"another store's token can't be taken over: {refused}") from refused
 
     def _leap(self, cycle: int) -> int:
         """Return a cycle number that no other store of this instance name can reach.
