@@ -20,7 +20,7 @@ from support.links.amqp_classic import AmqpClassicHarness
 from support.links.cycles import resend, with_token
 from support.links.harness import LinkHarness
 from support.links.openwire import OpenWireHarness
-from support.links.stomp_artemis import StompArtemisHarness
+from support.links.stomp_artemis import StompArtemisHarness, after_a_death
 from support.links.stomp_classic import StompClassicHarness
 from support.sidecar.doctor import run_doctor
 from support.sidecar.policy import write_policy
@@ -97,18 +97,22 @@ def test_both_wires_of_artemis_find_the_token_of_the_other(artemis: Broker, uniq
             pytest.raises(LinkLost, match="once more over stomp://"),
         ):
             heir.token.take(PATIENCE_S)
-        with closing(stomp.make_link("own").take(f"{unique}.token")) as own:
-            assert own.token.take(PATIENCE_S) == 8
-            own.attach([stomp.intake()], 10)
 
-            def is_acknowledged() -> bool:
-                # Why: a link that nobody serves sends no credit and no heartbeat.
-                own.wait(0.05)
-                assert own.receive(10) == []
-                return stomp.depth(stomp.dead_letter_queue) == 0
+        def acknowledge() -> None:
+            with closing(stomp.make_link("own").take(f"{unique}.token")) as own:
+                assert own.token.take(PATIENCE_S) == 8
+                own.attach([stomp.intake()], 10)
 
-            eventually(is_acknowledged, what="what the token names is acknowledged")
-            own.commit_cycle([], [], 9)
+                def is_acknowledged() -> bool:
+                    # Why: a link that nobody serves sends no credit and no heartbeat.
+                    own.wait(0.05)
+                    assert own.receive(10) == []
+                    return stomp.depth(stomp.dead_letter_queue) == 0
+
+                eventually(is_acknowledged, what="what the token names is acknowledged")
+                own.commit_cycle([], [], 9)
+
+        after_a_death(stomp, acknowledge)
         with closing(amqp.make_link("heir").take(f"{unique}.token")) as heir:
             assert heir.token.take(PATIENCE_S) == 9
 
