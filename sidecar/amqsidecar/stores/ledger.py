@@ -309,12 +309,12 @@ class CommonLedger(CommonPart):
 
     def read_value(self, name: str) -> bytes | None:
         found = self._database.rows("read_value", name=name)
-        return bytes(found[0][0]) if found else None
+        return (bytes(found[0][0]) or None) if found else None
 
     def swap_value(self, name: str, expected: bytes, body: bytes) -> bool:
-        values = {"name": name, "expected": expected, **({"body": body} if body else {})}
+        values = {"name": name, "expected": expected, "body": body}
         with self._database.transaction():
-            return self._database.change("swap_value" if body else "drop_value", **values) == 1
+            return self._database.change("swap_value", **values) == 1
 
     def value_names(self, prefix: str) -> list[str]:
         return [name for (name,) in self._database.rows("value_names", prefix=prefix)]

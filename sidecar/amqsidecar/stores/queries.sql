@@ -30,13 +30,10 @@ INSERT INTO kept_value (name, body) VALUES (:name, :body)
 ON CONFLICT (name) DO UPDATE SET body = excluded.body
 WHERE coalesce(:expected, kept_value.body) = kept_value.body;
 
--- name: drop_value
--- Nothing under a name any more, if the expected value is there.
-DELETE FROM kept_value WHERE name = :name AND body = :expected;
-
 -- name: value_names
--- Names that begin so.
-SELECT name FROM kept_value WHERE substr(name, 1, length(:prefix)) = :prefix ORDER BY name;
+-- Names of values that are not empty, and begin so.
+SELECT name FROM kept_value
+WHERE substr(name, 1, length(:prefix)) = :prefix AND length(body) > 0 ORDER BY name;
 
 -- name: forget_originals
 -- What was edited too long ago.

@@ -946,10 +946,6 @@ SELECT key, bool_or(
 )
 FROM event_key WHERE key = ANY (%(keys)s::text[]) GROUP BY key;
 
--- name: give_up_pairs
--- Others still wait for the end of the transaction.
-DELETE FROM event_key WHERE key = ANY (%(pairs)s::text[]) AND block = -1;
-
 -- name: event_mark
 -- The newest block of events.
 SELECT coalesce(max(seq), 0) FROM event_block;

@@ -367,7 +367,8 @@ class PostgresStore(PostgresLooking, PostgresOperations, PostgresOutbox, Postgre
         _, known, _ = self._database.query_all(
             ("claim_pairs", {"pairs": pairs}),
             ("known_keys", {"keys": list(lives), "instance": self._number}),
-            ("give_up_pairs", {"pairs": pairs}),
+            # Others still wait for the end of the transaction.
+            ("delete_keys", {"keys": pairs, "block": -1}),
         )
         return dict(known)
 
