@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from threading import Event as Flag
 from threading import Thread
 from types import TracebackType
@@ -102,6 +102,20 @@ class Worker:
                     exc_info=is_ours,
                 )
         self._release()
+
+
+@contextmanager
+def all_running(workers: Sequence[Worker]) -> Iterator[None]:
+    """Run workers while the block runs; all end their steps at the same time."""
+    with ExitStack() as stack:
+        for one in workers:
+            stack.enter_context(one)
+        try:
+            yield
+        finally:
+            # Why first: otherwise a stop waits for one step after the other.
+            for one in workers:
+                one.stop.set()
 
 
 class KeptSchedule:

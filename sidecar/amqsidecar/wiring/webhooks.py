@@ -3,7 +3,7 @@
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Final
 
 from amqsidecar.config.schema import Config
@@ -17,7 +17,7 @@ from amqsidecar.config.sections.webhooks import (
 from amqsidecar.config.tls_context import trusted_by
 from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.http.masking import Masking
-from amqsidecar.runtime.worker import KeptSchedule
+from amqsidecar.runtime.worker import KeptSchedule, all_running
 from amqsidecar.web_client import Client, permits
 from amqsidecar.webhooks.matters import Matters
 from amqsidecar.webhooks.outbox import WantedMatters
@@ -65,9 +65,7 @@ def reporting(parts: ProcessParts) -> Iterator[None]:
                 crash_point=parts.crash_point,
             )
         )
-    with ExitStack() as stack:
-        for reporter in reporters:
-            stack.enter_context(reporter.worker)
+    with all_running([one.worker for one in reporters]):
         yield
 
 

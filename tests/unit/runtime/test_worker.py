@@ -8,8 +8,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from amqsidecar.errors import StoreError
-from amqsidecar.runtime.worker import Worker
-from support.waiting import eventually
+from amqsidecar.runtime.worker import Worker, all_running
+from support.waiting import PATIENCE_S, eventually
 
 
 def run_until_third_step(*failures: Exception) -> list[Any]:
@@ -68,3 +68,19 @@ def test_a_stop_wakes_the_step_and_waits_for_it(stop_s: float | None) -> None:
     with worker:
         assert begun.wait(30)
     assert ended == [True]
+
+
+def test_workers_that_run_together_are_stopped_together() -> None:
+    """A stop waited five seconds for each of the webhooks whose receiver hangs."""
+    begun, heard = threading.Event(), []
+
+    def step() -> float:
+        begun.set()
+        heard.append(first.stop.wait(PATIENCE_S))
+        return 60.0
+
+    first = Worker("webhook_a", lambda: 60.0, first_pause_s=0.0)
+    last = Worker("webhook_b", step, first_pause_s=0.0, waits_for_step=True)
+    with all_running([first, last]):
+        assert begun.wait(PATIENCE_S)
+    assert heard == [True]
