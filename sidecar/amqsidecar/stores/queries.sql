@@ -20,6 +20,10 @@ FROM operation_member INDEXED BY operation_member_due
 WHERE operation = :number AND {is_resent} AND resent_at_ms < :before_ms
 ORDER BY resent_at_ms, redelivery_id LIMIT :limit;
 
+-- name: read_group_key
+-- The key of the numbers of groups.
+SELECT group_key FROM {of_all_instances};
+
 -- name: read_value
 -- What is kept under a name.
 SELECT body FROM kept_value WHERE name = :name;

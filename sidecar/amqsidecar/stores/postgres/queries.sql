@@ -280,9 +280,9 @@ SELECT number, uid, finished_cycle, token_created, cycle, cardinality(taken_ids)
 FROM instance LEFT JOIN unfinished_cycle ON instance = number
 WHERE name = %(name)s;
 
--- name: read_group_key
--- The key of the numbers of groups.
-SELECT group_key FROM schema_version;
+-- fragment: of_all_instances
+-- The table of one row.
+schema_version
 
 -- name: lock_instance
 -- Write as this instance until the transaction ends; no row = it is somebody else's.

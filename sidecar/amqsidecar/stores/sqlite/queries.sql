@@ -79,9 +79,9 @@ FROM redelivery NOT INDEXED WHERE id IN (SELECT value FROM json_each(:ids)) AND
 -- What the file as a whole knows.
 SELECT instance, finished_cycle, token_created, uid, event_count FROM meta;
 
--- name: read_group_key
--- The key of the numbers of groups.
-SELECT group_key FROM meta;
+-- fragment: of_all_instances
+-- The table of one row.
+meta
 
 -- name: read_taken_until
 -- When the newest row was taken.
