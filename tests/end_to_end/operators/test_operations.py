@@ -17,6 +17,7 @@ from support.brokers.real import ArtemisBroker
 from support.jms.peer import JmsPeer
 from support.links.amqp_artemis import AmqpArtemisHarness
 from support.sidecar.process import COMMAND, SidecarProcess
+from support.stores.newer import NewerSelection, newer_operation
 from support.waiting import eventually
 
 pytestmark = pytest.mark.broker
@@ -172,3 +173,37 @@ def test_the_command_and_the_service_die_and_the_operation_goes_on(site: Site) -
     assert site.consumed(160) == sorted(one.test_id for one in sent)
     retried = site.retried()
     assert (len(retried), set(retried.values())) == (160, {1})
+
+
+def left_to_newer(sidecar: SidecarProcess) -> list[str]:
+    lines = sidecar.log_lines()
+    return [one["reason"] for one in lines if one["event"] == "operation_left"]
+
+
+def test_an_operation_of_a_newer_version_waits_while_others_go_on(site: Site) -> None:
+    """Also over a restart; a person may end it here, and not resume it."""
+    site.peer.fill(site.queue, 6, size=10, test_id="m")
+    site.hold(6)
+    store = SqliteStore(site.sidecar.folder / "schedule.db", clock=SystemClock())
+    store.open()
+    newer = newer_operation(selection=NewerSelection(headers=(("tenant", "A"),)))
+    number = str(store.add_operation(newer).id)
+    store.close()
+    site.sidecar.run_command("retry", "--destination", site.queue, "--limit", "2", "--yes")
+    assert len(site.consumed(2)) == 2
+    site.sidecar.kill()
+    site.sidecar.start()
+    eventually(lambda: left_to_newer(site.sidecar), what="it says so")
+    assert site.count("held") == 4
+    said = site.sidecar.run_command("operation show", number)
+    assert "only sidecars of a newer version" in said
+    site.sidecar.run_command("operation pause", number)
+    refused = site.sidecar.try_command("operation resume", number)
+    assert (refused.returncode, "selection.headers" in refused.stderr) == (2, True)
+    site.sidecar.run_command("operation cancel", number)
+    with site.opened() as store:
+        [(body,)] = store._database.rows("read_operation", number=int(number))
+    ended = json.loads(body)
+    assert (ended["state"], ended["changed"]) == ("cancelled", 0)
+    assert ended["selection"]["headers"] == [["tenant", "A"]]
+    assert len(left_to_newer(site.sidecar)) == 1
