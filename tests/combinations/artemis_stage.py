@@ -264,7 +264,7 @@ def policy_of(policy: Policy, cases: Sequence[Case]) -> Iterator[Mapping[str, ob
         yield {"match": "elsewhere.#", "max_delivery_attempts": 3}
         return
     for case in cases:
-        entry: dict[str, object] = dict(COURSES[case.row.asker.course])
+        entry: dict[str, object] = dict(COURSES[case.row.course])
         if policy is Policy.FULL:
             entry["dead_letter_address"] = case.dead_letter_queue
             entry["expiry_address"] = case.expiry_queue

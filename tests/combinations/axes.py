@@ -1,4 +1,7 @@
-"""What is combined: who asks for a send, what the destination is, the policy, notes and wires."""
+"""What is combined: who asks for a send, what the destination is, the policy, notes and wires.
+
+A row of a change is of `AXES`; a longer array dresses each row with values of `DRESSES`, too.
+"""
 
 from __future__ import annotations
 
@@ -86,6 +89,10 @@ _OF_WHAT_WAITS: Final = frozenset(
 )
 
 
+ASKED: Final = _OF_WHAT_WAITS | {Asker.RECALL}
+"""Who asks through a running sidecar, once it has the message."""
+
+
 class Place(StrEnum):
     """What the destination is when the message is sent there.
 
@@ -156,6 +163,57 @@ class Death(StrEnum):
     EXPIRED = "expired"
 
 
+class Setup(StrEnum):
+    """What differs in the sidecar of a group.
+
+    Attributes:
+        KEEP: `redelivery.exhausted: keep`.
+        BACKLOG: all messages are held in a backlog until a person releases them.
+        MANUAL: `redelivery.mode: manual`.
+        PARTLY_MANUAL: `redelivery.manual` names the origins whose messages wait.
+        IN_PLACE: `redelivery.mode: in_place`.
+        GATED: each kind of gate stands before each destination, and opens.
+        POSTGRES: the schedule is in PostgreSQL.
+        KILLED: it dies at each place of a cycle in turn.
+    """
+
+    PLAIN = "plain"
+    KEEP = "keep"
+    BACKLOG = "backlog"
+    MANUAL = "manual"
+    PARTLY_MANUAL = "partly-manual"
+    IN_PLACE = "in-place"
+    GATED = "gated"
+    POSTGRES = "postgres"
+    KILLED = "killed"
+
+
+class Content(StrEnum):
+    """What kind of message it is; an expiring one has an hour."""
+
+    TEXT = "text"
+    BYTES = "bytes"
+    MAP = "map"
+    OBJECT = "object"
+    LARGE = "large"
+    GROUPED = "grouped"
+    NON_PERSISTENT = "non-persistent"
+    EXPIRING = "expiring"
+    RICH = "rich"
+
+
+class Detour(StrEnum):
+    """What a person does with the message before its asker asks."""
+
+    NONE = "none"
+    HELD = "held"
+    RELEASED = "released"
+    EVENT = "event"
+    UNDONE = "undone"
+    GIVEN_UP = "given-up"
+    TAKEN_BACK = "taken-back"
+
+
 class Row(NamedTuple):
     """One combination."""
 
@@ -165,9 +223,28 @@ class Row(NamedTuple):
     place: Place
     note: Note
     death: Death
+    setup: Setup = Setup.PLAIN
+    content: Content = Content.TEXT
+    detour: Detour = Detour.NONE
 
     def __str__(self) -> str:
-        return "/".join(self)
+        return "/".join(self if self.is_dressed else self[: len(AXES)])
+
+    @property
+    def is_dressed(self) -> bool:
+        """Whether it has a value that no row of `AXES` has."""
+        dress = (Setup.PLAIN, Content.TEXT, Detour.NONE)
+        return self[len(AXES) :] != dress or self._expires_unusually
+
+    @property
+    def _expires_unusually(self) -> bool:
+        return self.death is Death.EXPIRED and self.asker is not Asker.FINAL
+
+    @property
+    def course(self) -> str:
+        """See `Asker.course`."""
+        is_final = self.asker is Asker.FINAL and self.detour is Detour.GIVEN_UP
+        return "hour" if is_final else self.asker.course
 
 
 AXES: Final[Mapping[str, Sequence[str]]] = {
@@ -176,6 +253,12 @@ AXES: Final[Mapping[str, Sequence[str]]] = {
     "asker": list(Asker),
     "place": list(Place),
     "note": list(Note),
+    "death": list(Death),
+}
+DRESSES: Final[Mapping[str, Sequence[str]]] = {
+    "setup": list(Setup),
+    "content": list(Content),
+    "detour": list(Detour),
     "death": list(Death),
 }
 
@@ -241,9 +324,71 @@ def exists(row: Row) -> bool:
             _policy_exists(row),
             _place_exists(row),
             _note_exists(row),
-            row.death is Death.FAILED or (row.asker is Asker.FINAL and not row.wire.is_classic),
+            row.death is Death.FAILED or _expires(row),
+            _setup_exists(row),
+            _content_exists(row),
+            _detour_exists(row),
         )
     )
+
+
+def _expires(row: Row) -> bool:
+    return row.asker in (Asker.FINAL, Asker.RECALL) and not row.wire.is_classic
+
+
+def _setup_exists(row: Row) -> bool:
+    is_stomp_artemis = row.wire is Wire.STOMP
+    is_asked = row.asker in ASKED
+    match row.setup:
+        case Setup.KEEP:
+            return row.asker is not Asker.FINAL or row.detour is Detour.GIVEN_UP
+        case Setup.MANUAL:
+            return is_asked and not is_stomp_artemis
+        case Setup.PARTLY_MANUAL | Setup.IN_PLACE:
+            # Why: elsewhere only whole dead-letter queues can be left to a person.
+            return not (is_stomp_artemis or row.wire.is_classic)
+        case Setup.POSTGRES:
+            return not is_stomp_artemis
+        case Setup.KILLED:
+            # Why: a killed STOMP client leaves messages stuck in this Artemis (`wires.md`).
+            is_by_console = row.asker in (Asker.CONSOLE_RETRY, Asker.CONSOLE_REDIRECT)
+            return not (is_stomp_artemis or is_by_console)
+        case _:
+            return True
+
+
+def _content_exists(row: Row) -> bool:
+    is_stomp = row.wire in (Wire.STOMP, Wire.CLASSIC_STOMP)
+    match row.content:
+        case Content.MAP | Content.OBJECT | Content.RICH:
+            return not is_stomp
+        case Content.GROUPED:
+            return row.wire is not Wire.CLASSIC_STOMP
+        case Content.NON_PERSISTENT:
+            return not row.wire.is_classic
+        case Content.EXPIRING:
+            return row.wire is not Wire.CLASSIC_AMQP
+        case _:
+            return True
+
+
+def _detour_exists(row: Row) -> bool:
+    is_waiting = row.asker.course == "hour"
+    is_manual = row.setup in (Setup.MANUAL, Setup.PARTLY_MANUAL)
+    match row.detour:
+        case Detour.NONE:
+            return True
+        case Detour.HELD | Detour.RELEASED | Detour.EVENT:
+            # Why: only a retry or another action ends a hold in place.
+            is_ended = row.setup is not Setup.IN_PLACE or row.detour is Detour.HELD
+            return is_waiting and not is_manual and row.setup is not Setup.BACKLOG and is_ended
+        case Detour.UNDONE:
+            return is_waiting or row.asker is Asker.RECALL
+        case Detour.GIVEN_UP:
+            return (is_waiting or row.asker is Asker.FINAL) and not is_manual
+        case Detour.TAKEN_BACK:
+            is_exhausted = row.asker is Asker.RECALL and row.setup is not Setup.KEEP
+            return is_exhausted or (is_waiting and is_manual)
 
 
 def _policy_exists(row: Row) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from zlib import crc32
 
-from combinations.axes import Asker, Death, Place, Row
+from combinations.axes import Asker, Content, Death, Place, Row
 from support.jms.message import JmsMessage, typed
 
 RED: Final = "red"
@@ -16,6 +16,18 @@ BLUE: Final = "blue"
 
 FOREIGN_RULE: Final = "foreign cause"
 """The title of the rule that discards by the cause of a foreign note."""
+
+_CONTENTS: Final[Mapping[Content, Mapping[str, Any]]] = {
+    Content.TEXT: {},
+    Content.NON_PERSISTENT: {},
+    Content.BYTES: {"type": "Bytes"},
+    Content.MAP: {"type": "Map"},
+    Content.OBJECT: {"type": "Object"},
+    Content.LARGE: {"text": "large: é" * 60_000},
+    Content.GROUPED: {"group": "group-1", "groupSeq": 0},
+    Content.EXPIRING: {"ttlMs": 3_600_000},
+    Content.RICH: {"sampleProperties": True, "replyTo": "reply.queue", "group": "g", "groupSeq": 3},
+}
 
 COUNTED_OTHERWISE: Final = "counted otherwise"
 """In place of an id: by how much the broker's count of a queue differs from its list."""
@@ -37,6 +49,7 @@ class Case:
         before: what the broker's queues held of it once it had died, and its destination was ready.
         refused: the words with which an ask was refused; "" = it was not.
         asked_at: how many events its history had when a person asked.
+        undone: number of the operation that a person undoes.
     """
 
     number: int
@@ -48,6 +61,7 @@ class Case:
     before: Contents = field(default_factory=dict)
     refused: str = ""
     asked_at: int = 0
+    undone: int = 0
 
     @property
     def token(self) -> str:
@@ -62,7 +76,7 @@ class Case:
     @property
     def prefix(self) -> str:
         """Names of its queues begin with it."""
-        return f"combo.{self.group}.{self.row.asker.course}.{self.token}"
+        return f"combo.{self.group}.{self.row.course}.{self.token}"
 
     @property
     def is_of_origin(self) -> bool:
@@ -174,12 +188,13 @@ class Case:
             "type": "Text",
             "text": "an order: äöü €",
             "sampleProperties": False,
+            **_CONTENTS[self.row.content],
             "properties": typed({"colour": RED, "row": self.token, "key": "k"}),
             "testIds": [self.test_id],
             "correlationId": "correlation-1",
             "jmsType": "my.type",
             "priority": 7,
-            "persistent": True,
+            "persistent": self.row.content is not Content.NON_PERSISTENT,
         }
 
     @property

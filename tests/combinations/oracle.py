@@ -55,6 +55,8 @@ def named_place(case: Case, seen: Seen) -> Place | None:
     kept = [one for one in seen.rows if one.state is not RowState.EXHAUSTED or not one.is_final]
     if kept:
         return Place(f"store, {kept[0].state}")
+    if seen.rows and seen.rows[0].final_queue == f"queue://{case.source}":
+        return Place("where it died", frozenset({case.source}))
     last = next((one for one in reversed(seen.history) if isinstance(one, DECIDED)), None)
     match last:
         case DeadLettered():
@@ -94,7 +96,9 @@ def problems(case: Case, seen: Seen) -> Iterator[str]:
     found = changes(case, seen.after)
     expected = {case.source: Counter({case.test_id: -1})}
     arrived = sorted(place.queues) if place else []
-    if arrived:
+    if arrived == [case.source]:
+        expected = {}
+    elif arrived:
         at = next((one for one in arrived if one in found), arrived[0])
         expected[at] = Counter({case.test_id: 1})
         if case.copied_to:

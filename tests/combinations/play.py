@@ -16,19 +16,22 @@ from ruamel.yaml import YAML
 
 from amqsidecar.cli.opened import opened_view
 from amqsidecar.config.load import load_config
+from amqsidecar.engine.crash_points import ALL_NAMES
 from amqsidecar.model.event import AnyEvent
-from amqsidecar.model.schedule import RowFilter, RowState, RowView
+from amqsidecar.model.schedule import Recall, RowFilter, RowState, RowView
 from amqsidecar.operations.browse import list_page
 from amqsidecar.operations.references import find_reference
+from amqsidecar.wiring.app import CRASH_POINT_VARIABLE
 from combinations import artemis_stage, classic_stage, oracle
 from combinations.artemis_stage import ArtemisStage
-from combinations.axes import Asker, Note, Policy, Row, Wire
+from combinations.axes import ASKED, Asker, Detour, Note, Policy, Row, Setup, Wire
 from combinations.case import FOREIGN_RULE, Case, notes_queue
 from combinations.classic_stage import ClassicStage
 from support.brokers.real import ArtemisBroker, ClassicBroker
 from support.jms.ledger import ADDED_PROPERTIES, CHANGED_HEADERS, PROVENANCE_PROPERTIES
 from support.jms.message import JmsMessage
 from support.sidecar.process import SidecarProcess
+from support.stores.postgres_server import PostgresServer
 from support.versions import CLASSIC_6
 from support.waiting import eventually
 from support.web.client import web_client
@@ -39,6 +42,7 @@ ENDED: Final = "the sidecar ended with"
 NOTHING: Final[Mapping[str, str]] = {}
 FOREIGN_CAUSE: Final = "combo.ForeignCause"
 _GROUPS_AT_ONCE: Final = 3
+_ADDED_BY_ARTEMIS: Final = ("_AMQ_ACTUAL_EXPIRY", "_AMQ_LARGE_SIZE")
 _ADDED_BY_WIRES: Final[Mapping[Wire, Sequence[str]]] = {
     Wire.STOMP: ("receipt", "transaction", "destination", "destination-type"),
     Wire.CLASSIC_STOMP: ("amqsidecarOriginalDestination",),
@@ -60,11 +64,15 @@ class Verdict(NamedTuple):
 
 
 class Brokers:
-    """One Artemis, and one Classic whose file is made for the rows, each started on first use."""
+    """One Artemis, one PostgreSQL, and one Classic whose file is made for the rows.
+
+    Each is started on first use.
+    """
 
     def __init__(self) -> None:
         self._stack = ExitStack()
         self._artemis: ArtemisBroker | None = None
+        self._postgres: PostgresServer | None = None
 
     def __enter__(self) -> Brokers:
         return self
@@ -82,6 +90,8 @@ class Brokers:
         if self._artemis is None and not all(case.row.wire.is_classic for case in cases):
             self._artemis = ArtemisBroker(address_settings=artemis_stage.ADDRESS_SETTINGS)
             self._stack.enter_context(self._artemis)
+        if self._postgres is None and any(case.row.setup is Setup.POSTGRES for case in cases):
+            self._postgres = self._stack.enter_context(PostgresServer())
 
         def make(case: Case) -> Stage:
             if case.row.wire.is_classic:
@@ -91,6 +101,13 @@ class Brokers:
             return ArtemisStage(self._artemis)
 
         return make
+
+    def store(self, setup: Setup) -> Mapping[str, object]:
+        """Return the options of the store of a new sidecar; empty = its own file."""
+        if setup is not Setup.POSTGRES:
+            return {}
+        assert self._postgres is not None
+        return {"url": self._postgres.url(self._postgres.make_database())}
 
 
 def play(
@@ -112,7 +129,8 @@ def play(
     """
 
     def group_of(row: Row) -> str:
-        return f"{row.wire}-{row.policy}{label}"
+        setup = "" if row.setup is Setup.PLAIN else f"-{row.setup}"
+        return f"{row.wire}-{row.policy}{setup}{label}"
 
     cases = [Case(number, row, group_of(row)) for number, row in rows.items()]
     make_stage = brokers.stage(cases)
@@ -123,7 +141,8 @@ def play(
         place = folder / members[0].group
         place.mkdir(parents=True)
         with closing(make_stage(members[0])) as stage:
-            return _Group(members, stage, place, cases, environ).play()
+            store = brokers.store(members[0].row.setup)
+            return _Group(members, stage, place, cases, environ, store).play()
 
     with ThreadPoolExecutor(_GROUPS_AT_ONCE) as pool:
         found = [verdict for verdicts in pool.map(play_group, groups) for verdict in verdicts]
@@ -138,13 +157,17 @@ class _Group:
         folder: Path,
         all_cases: Sequence[Case],
         environ: Mapping[str, str],
+        store: Mapping[str, object],
     ) -> None:
         self.cases = cases
+        self.setup = cases[0].row.setup
         self.stage = stage
         self.folder = folder
         self.name = cases[0].group
         self._all_cases = all_cases
         self._environ = environ
+        self._store = store
+        self._kills = [f"{name}:1" for name in ALL_NAMES] if self.setup is Setup.KILLED else []
 
     def play(self) -> list[Verdict]:
         stage, cases = self.stage, self.cases
@@ -156,11 +179,17 @@ class _Group:
         stage.kill(cases)
         self._count_before()
         with self._sidecar() as self.sidecar:
-            self.sidecar.start()
+            if self._kills:
+                # Why: it has made its store when it dies.
+                self.sidecar.die_at(self._kills.pop(0))
+            self._keep_running()
             config = load_config(None, self.sidecar.options, {**os.environ, **self.sidecar.environ})
             with opened_view(config) as self.store:
+                if self.setup is Setup.BACKLOG:
+                    self._release_backlog()
                 self._ask()
                 self._wait(self._is_settled, cases)
+                self._end_kills()
                 code = self.sidecar.stop()
                 found = self._judge()
         log = [] if code == 0 else [f"{ENDED} {code}"]
@@ -198,12 +227,28 @@ class _Group:
             intake["allow_lossy"] = ["body_type"]
         if row.wire.endswith("classic-amqp"):
             intake["origin"] = {case.source: case.died_in for case in self.cases}
+        if self.setup is Setup.BACKLOG:
+            intake |= {"backlog": "hold", "backlog_threshold": 0}
+        if self.setup is Setup.GATED:
+            policy["gates"] = _GATES
+        sections = {
+            "policy": policy,
+            "intake": intake,
+            "redelivery": _REDELIVERY.get(self.setup, {}),
+        }
+        if self.setup is Setup.PARTLY_MANUAL:
+            sections["redelivery"] = {"manual": [f"combo.{self.name}.hour.#"]}
+        sections |= {
+            "observe": {"interval_s": 1},
+        }
+        sets = [f"store.{name}={text}" for name, text in self._store.items()]
         path = self.folder / "amqsidecar.yaml"
         with path.open("w", encoding="utf-8") as file:
-            YAML().dump({"policy": policy, "intake": intake}, file)
+            YAML().dump({name: one for name, one in sections.items() if one}, file)
         return SidecarProcess(
             self.folder,
             self.stage.url(row.wire),
+            sets=sets,
             environ={"AMQSIDECAR_CONFIG": str(path), **self._environ},
         )
 
@@ -237,8 +282,9 @@ class _Group:
     # Asking.
 
     def _ask(self) -> None:
-        asked = [case for case in self.cases if case.row.asker in _ASKED]
+        asked = [case for case in self.cases if case.row.asker in ASKED]
         self._wait(self._can_be_asked, asked)
+        self._detour()
         rows = {case.token: self._row(case) for case in asked}
         for case in asked:
             row = rows[case.token]
@@ -246,7 +292,51 @@ class _Group:
                 case.refused = "it is not in the store"
                 continue
             case.asked_at = len(self._seen(case)[1])
-            case.refused = self._ask_for(case, row)
+            case.refused = case.refused or self._ask_for(case, row)
+
+    def _release_backlog(self) -> None:
+        """Release what nobody asks for, once it is held."""
+        self._wait(self._is_held, self.cases)
+        for case in self.cases:
+            row = self._row(case)
+            if row is not None and case.row.asker not in ASKED - {Asker.RECALL}:
+                case.refused = self._command("release", str(row.id))
+
+    def _is_held(self, case: Case) -> bool:
+        row = self._row(case)
+        return row is not None and row.state is RowState.HELD and not row.in_flight
+
+    def _detour(self) -> None:
+        """Let a person do what comes before the ask, and wait for each step's effect."""
+        cases = [case for case in self.cases if case.row.detour is not Detour.NONE]
+        self._wait(self._can_be_given_up, [case for case in cases if case.row.asker is Asker.FINAL])
+        for step in range(2):
+            taking = [case for case in cases if step < len(_STEPS[case.row.detour])]
+            for case in taking:
+                case.refused = case.refused or self._take(case, _STEPS[case.row.detour][step])
+            self._wait(lambda case: self._is_taken(case, step), taking)  # noqa: B023 - at once
+
+    def _take(self, case: Case, step: Step) -> str:
+        row = self._row(case)
+        words = step.command.format(id=row.id if row else 0, name=case.token, undone=case.undone)
+        if step.command.startswith("event"):
+            return self._command(*words.split(), yes=False)
+        if step.command.startswith("operation"):
+            return self._command("operation undo", str(case.undone), yes=False)
+        if not step.command.startswith("discard"):
+            return self._command(*words.split())
+        case.undone = self.sidecar.json_command(*words.split(), "--yes")["operation"]
+        return ""
+
+    def _is_taken(self, case: Case, step: int) -> bool:
+        """Return whether a step has its effect."""
+        row = self._row(case)
+        is_idle = row is None or not row.in_flight
+        return bool(case.refused) or (is_idle and _STEPS[case.row.detour][step].effect(row))
+
+    def _can_be_given_up(self, case: Case) -> bool:
+        row = self._row(case)
+        return row is not None and not row.in_flight
 
     def _can_be_asked(self, case: Case) -> bool:
         row = self._row(case)
@@ -277,8 +367,8 @@ class _Group:
             case _:
                 return ""
 
-    def _command(self, *arguments: str) -> str:
-        done = self.sidecar.try_command(*arguments, "--yes")
+    def _command(self, *arguments: str, yes: bool = True) -> str:
+        done = self.sidecar.try_command(*arguments, *(["--yes"] if yes else []))
         return "" if done.returncode == 0 else done.stderr or done.stdout
 
     def _post(self, action: Mapping[str, object], row_id: int) -> str:
@@ -310,6 +400,7 @@ class _Group:
         left = list(cases)
 
         def are_all() -> bool:
+            self._keep_running()
             left[:] = [case for case in left if not condition(case)]
             return not left
 
@@ -318,6 +409,23 @@ class _Group:
         except TimeoutError:
             for case in left:
                 case.refused = case.refused or "waited for in vain"
+
+    def _keep_running(self) -> None:
+        """Start the sidecar where it has not been started, or has killed itself."""
+        if self.sidecar.is_running():
+            return
+        place = self._kills.pop(0) if self._kills else ""
+        environ = {CRASH_POINT_VARIABLE: place} if place else {}
+        self.sidecar.start(ready=not place, environ=environ)
+
+    def _end_kills(self) -> None:
+        """Go on without a further kill."""
+        if self.setup is Setup.KILLED:
+            if self.sidecar.is_running():
+                self.sidecar.kill()
+            self._kills.clear()
+            self._keep_running()
+            self._wait(self._is_settled, self.cases)
 
     def _judge(self) -> list[tuple[Case, list[str]]]:
         found: dict[int, list[str]] = {}
@@ -349,12 +457,15 @@ class _Group:
             yield f"a browser shows {len(found)} of it in {sorted(queues)}"
             return
         added = _ADDED_BY_WIRES.get(case.row.wire, ())
-        names = (*ADDED_PROPERTIES, *PROVENANCE_PROPERTIES, "_AMQ_ACTUAL_EXPIRY", *added)
+        names = (*ADDED_PROPERTIES, *PROVENANCE_PROPERTIES, *_ADDED_BY_ARTEMIS, *added)
         is_edited = {name: found[0].value(name) for name in case.edit}
         if is_edited not in (dict(case.edit), {}) and queues == case.arrived_in:
             yield f"it was sent without its edit: {is_edited}"
         yield from case.sent.differences(
-            found[0], without_headers=CHANGED_HEADERS, without_properties=(*names, *case.edit)
+            found[0],
+            # Why: a dead letter has no time to live; of Classic its redelivery has a new one.
+            without_headers=(*CHANGED_HEADERS, "JMSExpiration"),
+            without_properties=(*names, *case.edit),
         )
 
     def _status_problems(self) -> Iterator[str]:
@@ -385,18 +496,59 @@ class _Group:
         return [], []
 
 
-_ASKED: Final = frozenset(
-    {
-        Asker.CONSOLE_RETRY,
-        Asker.CONSOLE_REDIRECT,
-        Asker.RETRY,
-        Asker.REDIRECT,
-        Asker.EDIT,
-        Asker.RECALL,
-        Asker.IDS_FILE,
-    }
+class Step(NamedTuple):
+    """A command of a person, and its effect on the message's row; None = it has none."""
+
+    command: str
+    effect: Callable[[RowView | None], bool]
+
+
+def _is_held(row: RowView | None) -> bool:
+    is_left = row is not None and row.is_in_final_queue and row.recall is not Recall.RULES
+    return row is not None and (row.state is RowState.HELD or is_left)
+
+
+def _waits(row: RowView | None) -> bool:
+    return row is not None and (row.state is RowState.WAITING or row.recall is Recall.RULES)
+
+
+def _is_in_final_queue(row: RowView | None) -> bool:
+    return row is not None and row.is_in_final_queue and row.recall in (Recall.NONE, Recall.LEAVE)
+
+
+def _is_back(row: RowView | None) -> bool:
+    """Return whether an undo is over: what came out of its final queue is there again."""
+    if row is None or row.recall is Recall.RETURN:
+        return False
+    return not (row.state is RowState.WAITING and row.is_final)
+
+
+_HOLD: Final = Step("hold {id}", _is_held)
+_STEPS: Final[Mapping[Detour, Sequence[Step]]] = {
+    Detour.NONE: (),
+    Detour.HELD: (_HOLD,),
+    Detour.RELEASED: (_HOLD, Step("release {id}", _waits)),
+    Detour.EVENT: (Step("hold {id} --until {name}", _is_held), Step("event {name}", _waits)),
+    Detour.UNDONE: (
+        Step("discard {id}", lambda row: row is None),
+        Step("operation undo", _is_back),
+    ),
+    Detour.GIVEN_UP: (Step("give-up {id}", _is_in_final_queue),),
+    Detour.TAKEN_BACK: (
+        Step("take-back {id}", lambda row: row is not None and not row.is_in_final_queue),
+    ),
+}
+_REDELIVERY: Final[Mapping[Setup, Mapping[str, object]]] = {
+    Setup.KEEP: {"exhausted": "keep"},
+    Setup.MANUAL: {"mode": "manual"},
+    Setup.IN_PLACE: {"mode": "in_place"},
+}
+_GATES: Final[Sequence[Mapping[str, object]]] = (
+    {"windows": {"default_entry": {"windows": [{"opens": "* * * * *"}]}}},
+    {"breaker": {"default_entry": {}}},
+    {"pace": {"default_entry": {"messages": 1, "per_ms": 1000}}},
+    {"order": {"default_entry": {"verdict_ms": 1000}}},
 )
-"""Who asks through a running sidecar, once it has the message."""
 
 
 def _notes(case: Case) -> Iterator[Mapping[str, object]]:

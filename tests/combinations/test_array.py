@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from combinations.axes import AXES
+from combinations.axes import AXES, DRESSES, exists
 from combinations.combinations import (
     ROWS_OF_A_CHANGE,
     SEED_OF_A_CHANGE,
     array,
+    dressed,
     rows_that_exist,
     told,
 )
@@ -31,10 +32,15 @@ def test_each_row_is_of_values_that_exist_and_none_is_twice() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_each_two_values_meet(seed: int) -> None:
-    """Those that can; the rows of a small array are the first ones of a large one."""
-    rows = list(array(ALL_PAIRS, seed).values())
+    """Those that can, and of the dresses each; a small array is the beginning of a large one."""
+    numbered = array(ALL_PAIRS, seed)
+    rows = list(numbered.values())
     assert pairs_in(rows) == pairs_in(rows_that_exist())
     assert list(array(20, seed).values()) == rows[:20]
+    found = dressed(numbered, seed).values()
+    assert all(map(exists, found))
+    for name, values in DRESSES.items():
+        assert {getattr(row, name) for row in found} == {*values}
 
 
 def test_a_covering_array_is_much_smaller_than_the_product() -> None:
