@@ -381,6 +381,9 @@ def _detour_exists(row: Row) -> bool:
         case Detour.HELD | Detour.RELEASED | Detour.EVENT:
             # Why: only a retry or another action ends a hold in place.
             is_ended = row.setup is not Setup.IN_PLACE or row.detour is Detour.HELD
+            # Why: what an event releases is sent to its origin at once.
+            if row.detour is Detour.EVENT and (row.asker.redirects or row.asker.edits):
+                return False
             return is_waiting and not is_manual and row.setup is not Setup.BACKLOG and is_ended
         case Detour.UNDONE:
             return is_waiting or row.asker is Asker.RECALL

@@ -512,6 +512,10 @@ def _waits(row: RowView | None) -> bool:
     return row is not None and (row.state is RowState.WAITING or row.recall is Recall.RULES)
 
 
+def _goes(row: RowView | None) -> bool:
+    return row is None or _waits(row)
+
+
 def _is_in_final_queue(row: RowView | None) -> bool:
     return row is not None and row.is_in_final_queue and row.recall in (Recall.NONE, Recall.LEAVE)
 
@@ -528,7 +532,7 @@ _STEPS: Final[Mapping[Detour, Sequence[Step]]] = {
     Detour.NONE: (),
     Detour.HELD: (_HOLD,),
     Detour.RELEASED: (_HOLD, Step("release {id}", _waits)),
-    Detour.EVENT: (Step("hold {id} --until {name}", _is_held), Step("event {name}", _waits)),
+    Detour.EVENT: (Step("hold {id} --until {name}", _is_held), Step("event {name}", _goes)),
     Detour.UNDONE: (
         Step("discard {id}", lambda row: row is None),
         Step("operation undo", _is_back),
