@@ -174,6 +174,8 @@ class Setup(StrEnum):
         IN_PLACE: `redelivery.mode: in_place`.
         GATED: each kind of gate stands before each destination, and opens.
         POSTGRES: the schedule is in PostgreSQL.
+        SHARED: two sidecars share a schedule in PostgreSQL.
+        MOVED: before a person asks, the schedule moves from a file to PostgreSQL.
         KILLED: it dies at each place of a cycle in turn.
     """
 
@@ -185,6 +187,8 @@ class Setup(StrEnum):
     IN_PLACE = "in-place"
     GATED = "gated"
     POSTGRES = "postgres"
+    SHARED = "shared"
+    MOVED = "moved"
     KILLED = "killed"
 
 
@@ -203,12 +207,22 @@ class Content(StrEnum):
 
 
 class Detour(StrEnum):
-    """What a person does with the message before its asker asks."""
+    """What a person does with the message before its asker asks.
+
+    Attributes:
+        EVENT: it waits for an event, and the event releases it.
+        AWAITS: it waits for an event that does not come.
+        ANOTHER_EVENT: it waits for an event, and by a second hold for another one, which comes.
+        RULED: by a rule, or the verdict of its own note, it waits for an event, which comes.
+    """
 
     NONE = "none"
     HELD = "held"
     RELEASED = "released"
     EVENT = "event"
+    AWAITS = "awaits"
+    ANOTHER_EVENT = "another-event"
+    RULED = "ruled"
     UNDONE = "undone"
     GIVEN_UP = "given-up"
     TAKEN_BACK = "taken-back"
@@ -243,9 +257,14 @@ class Row(NamedTuple):
     @property
     def course(self) -> str:
         """See `Asker.course`."""
+        if self.asker is Asker.POLICY and self.detour is Detour.RULED and self.note is Note.OWN:
+            return "soon"
         is_final = self.asker is Asker.FINAL and self.detour is Detour.GIVEN_UP
-        return "hour" if is_final else self.asker.course
+        waits = self.asker is Asker.POLICY and self.detour in _EVENTS
+        return "hour" if is_final or waits else self.asker.course
 
+
+_EVENTS: Final = (Detour.EVENT, Detour.ANOTHER_EVENT)
 
 AXES: Final[Mapping[str, Sequence[str]]] = {
     "wire": list(Wire),
@@ -347,8 +366,10 @@ def _setup_exists(row: Row) -> bool:
         case Setup.PARTLY_MANUAL | Setup.IN_PLACE:
             # Why: elsewhere only whole dead-letter queues can be left to a person.
             return not (is_stomp_artemis or row.wire.is_classic)
-        case Setup.POSTGRES:
+        case Setup.POSTGRES | Setup.MOVED:
             return not is_stomp_artemis
+        case Setup.SHARED:
+            return row.wire in (Wire.ARTEMIS, Wire.CORE, Wire.AMQP, Wire.CLASSIC_OPENWIRE)
         case Setup.KILLED:
             # Why: a killed STOMP client leaves messages stuck in this Artemis (`wires.md`).
             is_by_console = row.asker in (Asker.CONSOLE_RETRY, Asker.CONSOLE_REDIRECT)
@@ -378,13 +399,18 @@ def _detour_exists(row: Row) -> bool:
     match row.detour:
         case Detour.NONE:
             return True
-        case Detour.HELD | Detour.RELEASED | Detour.EVENT:
+        case Detour.HELD | Detour.RELEASED:
             # Why: only a retry or another action ends a hold in place.
             is_ended = row.setup is not Setup.IN_PLACE or row.detour is Detour.HELD
-            # Why: what an event releases is sent to its origin at once.
-            if row.detour is Detour.EVENT and (row.asker.redirects or row.asker.edits):
-                return False
             return is_waiting and not is_manual and row.setup is not Setup.BACKLOG and is_ended
+        case Detour.AWAITS | Detour.EVENT | Detour.ANOTHER_EVENT:
+            # Why by the policy alone: what an event releases is sent to its origin at once. Why not
+            # in place: there no event releases a hold.
+            is_left = is_manual or row.setup in (Setup.BACKLOG, Setup.IN_PLACE)
+            is_asked = row.detour is Detour.AWAITS
+            return (is_waiting if is_asked else row.asker is Asker.POLICY) and not is_left
+        case Detour.RULED:
+            return row.asker is Asker.POLICY and row.setup is not Setup.BACKLOG
         case Detour.UNDONE:
             return is_waiting or row.asker is Asker.RECALL
         case Detour.GIVEN_UP:

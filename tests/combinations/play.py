@@ -90,7 +90,7 @@ class Brokers:
         if self._artemis is None and not all(case.row.wire.is_classic for case in cases):
             self._artemis = ArtemisBroker(address_settings=artemis_stage.ADDRESS_SETTINGS)
             self._stack.enter_context(self._artemis)
-        if self._postgres is None and any(case.row.setup is Setup.POSTGRES for case in cases):
+        if self._postgres is None and any(case.row.setup in _DATABASES for case in cases):
             self._postgres = self._stack.enter_context(PostgresServer())
 
         def make(case: Case) -> Stage:
@@ -102,12 +102,12 @@ class Brokers:
 
         return make
 
-    def store(self, setup: Setup) -> Mapping[str, object]:
-        """Return the options of the store of a new sidecar; empty = its own file."""
-        if setup is not Setup.POSTGRES:
-            return {}
+    def store(self, setup: Setup) -> str:
+        """Return the URL of a new database; empty = the setup needs none."""
+        if setup not in _DATABASES:
+            return ""
         assert self._postgres is not None
-        return {"url": self._postgres.url(self._postgres.make_database())}
+        return self._postgres.url(self._postgres.make_database())
 
 
 def play(
@@ -157,7 +157,7 @@ class _Group:
         folder: Path,
         all_cases: Sequence[Case],
         environ: Mapping[str, str],
-        store: Mapping[str, object],
+        store: str,
     ) -> None:
         self.cases = cases
         self.setup = cases[0].row.setup
@@ -178,22 +178,39 @@ class _Group:
         stage.write([_note_message(case, note) for case in cases for note in _notes(case)])
         stage.kill(cases)
         self._count_before()
-        with self._sidecar() as self.sidecar:
+        with ExitStack() as self._stack:
+            self.sidecar = self._stack.enter_context(self._sidecar(self.folder))
             if self._kills:
                 # Why: it has made its store when it dies.
                 self.sidecar.die_at(self._kills.pop(0))
             self._keep_running()
-            config = load_config(None, self.sidecar.options, {**os.environ, **self.sidecar.environ})
-            with opened_view(config) as self.store:
-                if self.setup is Setup.BACKLOG:
-                    self._release_backlog()
-                self._ask()
-                self._wait(self._is_settled, cases)
-                self._end_kills()
-                code = self.sidecar.stop()
-                found = self._judge()
-        log = [] if code == 0 else [f"{ENDED} {code}"]
+            self._sidecars = [self.sidecar]
+            if self.setup is Setup.SHARED:
+                other = self._stack.enter_context(self._sidecar(self.folder / "other"))
+                self._sidecars.append(other.start())
+            self._open_store()
+            if self.setup is Setup.BACKLOG:
+                self._release_backlog()
+            self._ask()
+            self._wait(self._is_settled, cases)
+            self._end_kills()
+            codes = [one.stop() for one in self._sidecars]
+            found = self._judge()
+        log = [f"{ENDED} {code}" for code in codes if code]
         return [Verdict(case, [*problems, *log]) for case, problems in found]
+
+    def _open_store(self) -> None:
+        sidecar = self.sidecar
+        config = load_config(None, sidecar.options, {**os.environ, **sidecar.environ})
+        self.store = self._stack.enter_context(opened_view(config))
+
+    def _move(self) -> None:
+        """Move the schedule into its database."""
+        assert self.sidecar.stop() == 0
+        self.sidecar.run_command("schedule move", "--to", self._store)
+        self.sidecar.options.append(f"store.url={self._store}")
+        self.sidecar.start()
+        self._open_store()
 
     # Before.
 
@@ -210,7 +227,8 @@ class _Group:
 
         eventually(lambda: not alive(), what=self.name, last=lambda _: f"not dead: {alive()}")
 
-    def _sidecar(self) -> SidecarProcess:
+    def _sidecar(self, folder: Path) -> SidecarProcess:
+        folder.mkdir(exist_ok=True)
         row = self.cases[0].row
         policy: dict[str, object] = {"plugins": [{"rules": {"rules": list(self._rules())}}]}
         if row.policy is not Policy.LIVE:
@@ -241,12 +259,13 @@ class _Group:
         sections |= {
             "observe": {"interval_s": 1},
         }
-        sets = [f"store.{name}={text}" for name, text in self._store.items()]
+        is_database = self._store and self.setup is not Setup.MOVED
+        sets = [f"store.url={self._store}"] if is_database else []
         path = self.folder / "amqsidecar.yaml"
         with path.open("w", encoding="utf-8") as file:
             YAML().dump({name: one for name, one in sections.items() if one}, file)
         return SidecarProcess(
-            self.folder,
+            folder,
             self.stage.url(row.wire),
             sets=sets,
             environ={"AMQSIDECAR_CONFIG": str(path), **self._environ},
@@ -256,7 +275,9 @@ class _Group:
         yield {"name": FOREIGN_RULE, "cause_class": [FOREIGN_CAUSE], "action": "discard"}
         for case in self.cases:
             rule = {"name": case.token, "properties": {"row": case.token}}
-            if case.row.asker is Asker.RULE_REDIRECT:
+            if case.row.detour is Detour.RULED and case.row.note is not Note.OWN:
+                yield {**rule, "redeliver": {**_RULED, "until": case.token}}
+            elif case.row.asker is Asker.RULE_REDIRECT:
                 yield {**rule, "redirect": {"to": case.destination, "delay_ms": 0}}
             elif case.row.asker is Asker.RULE_EDIT:
                 yield {**rule, "action": "continue", "set_properties": dict(case.edit)}
@@ -309,16 +330,20 @@ class _Group:
     def _detour(self) -> None:
         """Let a person do what comes before the ask, and wait for each step's effect."""
         cases = [case for case in self.cases if case.row.detour is not Detour.NONE]
-        self._wait(self._can_be_given_up, [case for case in cases if case.row.asker is Asker.FINAL])
-        for step in range(2):
+        self._wait(self._is_idle, [case for case in cases if case.row.asker not in ASKED])
+        for step in range(max(map(len, _STEPS.values()))):
             taking = [case for case in cases if step < len(_STEPS[case.row.detour])]
             for case in taking:
                 case.refused = case.refused or self._take(case, _STEPS[case.row.detour][step])
             self._wait(lambda case: self._is_taken(case, step), taking)  # noqa: B023 - at once
+            if step == 0 and self.setup is Setup.MOVED:
+                self._move()
 
     def _take(self, case: Case, step: Step) -> str:
         row = self._row(case)
         words = step.command.format(id=row.id if row else 0, name=case.token, undone=case.undone)
+        if not words:
+            return ""
         if step.command.startswith("event"):
             return self._command(*words.split(), yes=False)
         if step.command.startswith("operation"):
@@ -334,7 +359,7 @@ class _Group:
         is_idle = row is None or not row.in_flight
         return bool(case.refused) or (is_idle and _STEPS[case.row.detour][step].effect(row))
 
-    def _can_be_given_up(self, case: Case) -> bool:
+    def _is_idle(self, case: Case) -> bool:
         row = self._row(case)
         return row is not None and not row.in_flight
 
@@ -392,7 +417,8 @@ class _Group:
     def _is_blocked(self, row: RowView) -> bool:
         return row.state is RowState.WAITING and any(
             one.get("event") == "destination_blocked" and one.get("destination") == row.destination
-            for one in self.sidecar.log_lines()
+            for sidecar in self._sidecars
+            for one in sidecar.log_lines()
         )
 
     def _wait(self, condition: Callable[[Case], bool], cases: Sequence[Case]) -> None:
@@ -512,8 +538,8 @@ def _waits(row: RowView | None) -> bool:
     return row is not None and (row.state is RowState.WAITING or row.recall is Recall.RULES)
 
 
-def _goes(row: RowView | None) -> bool:
-    return row is None or _waits(row)
+def _waits_no_more(row: RowView | None) -> bool:
+    return row is None or row.state is not RowState.HELD
 
 
 def _is_in_final_queue(row: RowView | None) -> bool:
@@ -528,11 +554,22 @@ def _is_back(row: RowView | None) -> bool:
 
 
 _HOLD: Final = Step("hold {id}", _is_held)
+_AWAIT: Final = Step("hold {id} --until {name}", _is_held)
+_REPORT: Final = Step("event {name}", _waits_no_more)
 _STEPS: Final[Mapping[Detour, Sequence[Step]]] = {
     Detour.NONE: (),
     Detour.HELD: (_HOLD,),
     Detour.RELEASED: (_HOLD, Step("release {id}", _waits)),
-    Detour.EVENT: (Step("hold {id} --until {name}", _is_held), Step("event {name}", _goes)),
+    Detour.EVENT: (_AWAIT, _REPORT),
+    Detour.AWAITS: (_AWAIT,),
+    Detour.ANOTHER_EVENT: (
+        Step("hold {id} --until another.{name}", _is_held),
+        Step(
+            "hold {id} --until {name}", lambda row: row is not None and "." not in (row.gate or "")
+        ),
+        _REPORT,
+    ),
+    Detour.RULED: (Step("", _is_held), _REPORT),
     Detour.UNDONE: (
         Step("discard {id}", lambda row: row is None),
         Step("operation undo", _is_back),
@@ -542,6 +579,8 @@ _STEPS: Final[Mapping[Detour, Sequence[Step]]] = {
         Step("take-back {id}", lambda row: row is not None and not row.is_in_final_queue),
     ),
 }
+_DATABASES: Final = (Setup.POSTGRES, Setup.SHARED, Setup.MOVED)
+_RULED: Final = {"maximum_redeliveries": 5, "redelivery_delay_ms": 0}
 _REDELIVERY: Final[Mapping[Setup, Mapping[str, object]]] = {
     Setup.KEEP: {"exhausted": "keep"},
     Setup.MANUAL: {"mode": "manual"},
@@ -561,7 +600,9 @@ def _notes(case: Case) -> Iterator[Mapping[str, object]]:
     match case.row.note:
         case Note.OWN:
             note |= {"exception": "combo.OwnBug", "consumer": "own", "queue": case.read_from}
-            if case.row.asker is Asker.VERDICT:
+            if case.row.detour is Detour.RULED:
+                note["verdict"] = {"action": "wait_for", "event": case.token}
+            elif case.row.asker is Asker.VERDICT:
                 note["verdict"] = {"action": "redirect", "destination": case.destination}
             yield note
         case Note.FOREIGN_VERDICT:
