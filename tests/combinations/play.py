@@ -44,7 +44,10 @@ FOREIGN_CAUSE: Final = "combo.ForeignCause"
 _GROUPS_AT_ONCE: Final = 3
 _ADDED_BY_ARTEMIS: Final = ("_AMQ_ACTUAL_EXPIRY", "_AMQ_LARGE_SIZE")
 _ADDED_BY_WIRES: Final[Mapping[Wire, Sequence[str]]] = {
-    Wire.STOMP: ("receipt", "transaction", "destination", "destination-type"),
+    Wire.STOMP: (
+        *("receipt", "transaction", "destination", "destination-type"),
+        *("content-length", "persistent"),
+    ),
     Wire.CLASSIC_STOMP: ("amqsidecarOriginalDestination",),
     Wire.CLASSIC_AMQP: ("JMS_AMQP_HEADER", "JMS_AMQP_PROPERTIES", "JMS_AMQP_ORIGINAL_ENCODING"),
 }
