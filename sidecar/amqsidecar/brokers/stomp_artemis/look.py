@@ -82,7 +82,7 @@ class StompArtemisLook(ArtemisSession):
         """Refuse: STOMP can't look without taking."""
         raise BrokerRefused(
             f"over STOMP Artemis shows no message of {queue.destination.name} without handing it "
-            f"out, so {at_most} can't be looked at: use an artemis:// URL for that"
+            "out, so its messages can't be looked at: use an artemis:// URL for that"
         )
 
     def trials(self) -> StompArtemisTrials:
