@@ -35,9 +35,9 @@ def narrow(action: Action, row_filter: RowFilter) -> RowFilter:
 
 
 def narrowed(action: Action, selection: Selection, schedule: Schedule) -> Selection:
-    """Return the same of a selection.
+    """Return a selection with the filter of `narrow`, where the schedule needs no wider one.
 
-    Holding also changes messages that wait in their queues or for events.
+    A hold also changes messages that wait in their queues or for events.
     """
     if action is Action.HOLD and (
         schedule.recalled(Recall.RULES, 1) or any(not one.gate for one in schedule.gate_tallies(0))
