@@ -3,8 +3,8 @@
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from queue import Empty, SimpleQueue
 from threading import Event as Flag
+from threading import Lock
 
 import structlog
 
@@ -48,7 +48,8 @@ class LinkLoop:
         self._health = health
         self._is_stopped = False
         # Why no event: its lock is not to be taken by a signal in a wait of the same thread.
-        self._stops = SimpleQueue[None]()
+        self._until_stop = Lock()
+        self._until_stop.acquire()
         self._link: LookSession | None = None
         self._is_up = False
         self._logs_in_anew = False
@@ -62,7 +63,9 @@ class LinkLoop:
     def stop(self) -> None:
         """End soon; may be called from a signal handler and from any thread."""
         self._is_stopped = True
-        self._stops.put(None)
+        # Why: it is free already where this is called again.
+        with suppress(RuntimeError):
+            self._until_stop.release()
         self.wake()
 
     def wake(self) -> None:
@@ -131,8 +134,7 @@ class LinkLoop:
     def _pause(self, reason: str, pause_s: float) -> None:
         self._health.link_down(reason)
         self._log.warning("link_down", reason=reason, next_attempt_s=round(pause_s, 2))
-        with suppress(Empty):
-            self._stops.get(timeout=pause_s)
+        self._until_stop.acquire(timeout=pause_s)
 
 
 class Service:

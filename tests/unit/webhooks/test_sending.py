@@ -242,7 +242,7 @@ def test_the_status_counts_whatever_the_body_is(receiver: Receiver, status: int,
     receiver.body, receiver.missing = {"large": (b"x" * 10**6, 0)}.get(body, (b"x", 1))
     if body == "late":
         receiver.holds.set()
-    target = address(receiver, client=client(receiver, timeout_s=0.5 if body == "late" else 10.0))
+    target = address(receiver, client=client(receiver, timeout_s=5.0 if body == "late" else 10.0))
     if status == 503:
         with pytest.raises(NotDelivered, match="answers 503") as refused:
             send(target, NOTICE, 0)
