@@ -1,4 +1,4 @@
-"""What is combined: who asks for a send, what the destination is, the policy, notes and wires.
+"""The combined features: asker of a send, kind of destination, policy, notes and wires.
 
 A row of a change is of `AXES`; a longer array dresses each row with values of `DRESSES`, too.
 """
@@ -164,7 +164,7 @@ class Death(StrEnum):
 
 
 class Setup(StrEnum):
-    """What differs in the sidecar of a group.
+    """How the sidecar of a group is set up.
 
     Attributes:
         KEEP: `redelivery.exhausted: keep`.
@@ -193,7 +193,7 @@ class Setup(StrEnum):
 
 
 class Content(StrEnum):
-    """What kind of message it is; an expiring one has an hour."""
+    """The kind of the message; an expiring message lives for an hour."""
 
     TEXT = "text"
     BYTES = "bytes"
@@ -207,7 +207,7 @@ class Content(StrEnum):
 
 
 class Detour(StrEnum):
-    """What a person does with the message before its asker asks.
+    """The action of a person on the message, before its asker asks.
 
     Attributes:
         EVENT: it waits for an event, and the event releases it.

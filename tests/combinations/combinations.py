@@ -37,7 +37,7 @@ ROWS_OF_A_CHANGE: Final = 60
 SEED_OF_A_CHANGE: Final = 39
 """What `make test` plays; the first rows of this seed find each fault of `planted.py`."""
 SETUPS_OF_A_GROUP: Final = 2
-"""Each wire with each policy has so many, by the seed: each needs a sidecar of its own."""
+"""Setups of each wire with each policy, chosen by the seed; each needs a sidecar of its own."""
 _CANDIDATES: Final = 40
 AT_ONCE: Final = 250
 """Rows that share brokers; an Artemis of tests gets full by the settings of some 1,500."""

@@ -108,7 +108,7 @@ class DelayTable:
 
     def _fixed_delay_ms(self, steps: int) -> int:
         delays_ms = self._delays_ms
-        # A delay that repeats is the last one.
+        # Delays grow until two in a row are equal.
         if len(delays_ms) <= steps and delays_ms[-2:-1] != delays_ms[-1:]:
             # Why another list: several threads ask.
             delays_ms = [*delays_ms]

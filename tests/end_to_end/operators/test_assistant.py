@@ -173,7 +173,7 @@ def test_a_night_with_an_assistant(night: Night, tmp_path: Path) -> None:
 
 
 def test_a_team_learns_nothing_of_another(night: Night, tmp_path: Path) -> None:
-    """What is another team's is nowhere; asked for, it is answered as what does not exist."""
+    """No tool shows another team's messages; a question about them finds nothing."""
     pay, nowhere, rules = f"queue://{night.pay}", "queue://nowhere.a", POLICY.read_text()
     with web_client(f"{night.url}/api/v1") as client:
         client.headers["Authorization"] = f"Bearer {night.tokens['operator']}"
