@@ -11,7 +11,7 @@ from starlette.requests import Request
 
 from amqsidecar.clock import Clock
 from amqsidecar.fleet.sources import SIDECARS_MAX, FleetMember
-from amqsidecar.fleet.watch import Watch
+from amqsidecar.fleet.watch import UNREADABLE, Watch
 from amqsidecar.http.access import CSRF_HEADER, Access
 from amqsidecar.http.answers import ProblemAnswer
 from amqsidecar.http.api.table import API_V1
@@ -250,5 +250,5 @@ def _understood(answer: RawAnswer, kind: type[AnswerT]) -> AnswerT:
         if status not in (200, 201):
             raise _Refused(f"{status}: {msgspec.json.decode(body, type=ProblemAnswer).detail:.300}")
         return msgspec.json.decode(body, type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise _Refused(f"an answer ({status}) that this version can't read: {error}") from error

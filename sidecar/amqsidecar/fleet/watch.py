@@ -19,6 +19,10 @@ _FIND_EVERY: Final = 5
 _AT_ONCE: Final = 32
 
 
+UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""Raised for an answer that is no JSON, or another one than is expected."""
+
+
 class MemberState(msgspec.Struct, frozen=True):
     """How a sidecar answered last.
 
@@ -75,7 +79,7 @@ class Watch:
                 if not problem:
                     said = msgspec.json.decode(answer.body, type=dict[str, Any])
                     version = str(said.get("version", ""))
-            except (Unreachable, msgspec.MsgspecError, RecursionError) as error:
+            except (Unreachable, *UNREADABLE) as error:
                 problem = str(error)
         since_ms = now_ms = self._clock.now_ms()
         last_ms = None if before is None else before.answered_ms

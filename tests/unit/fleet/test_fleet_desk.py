@@ -58,6 +58,25 @@ class Answers(Client):
         return RawAnswer(403 if found is None else 200, msgspec.json.encode(found))
 
 
+class Raw(Client):
+    """Answers these bytes to everybody."""
+
+    def __init__(self, body: bytes) -> None:
+        self.body = body
+
+    async def ask(
+        self, url: str, headers: Mapping[str, str], body: bytes | None = None
+    ) -> RawAnswer:
+        return RawAnswer(200, self.body)
+
+
+def test_a_watch_goes_on_whatever_a_sidecar_answers() -> None:
+    for body in (b'{"version": "\xff"}', b"", b"[" * 100_000, b"7"):
+        watch = Watch(FleetSources({"odd": "http://odd:1"}), Raw(body), SystemClock())
+        asyncio.run(watch.look())
+        assert watch.seen["odd"].problem
+
+
 def gatherer(client: Answers, *names: str) -> Gatherer:
     watch = Watch(FleetSources({}), client, SystemClock())
     watch.seen = {

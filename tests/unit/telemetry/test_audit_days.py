@@ -67,6 +67,8 @@ def test_a_service_begins_a_file_with_its_next_line(tmp_path: Path) -> None:
 def test_auditors_see_the_latest_lines_of_several_days(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     write_day(path, TODAY, *(f"today-{n}" for n in range(LINES_MAX - 1)))
+    with path.open("ab") as file:
+        file.write(b"{\n\xff\n")
     write_day(tmp_path / "audit.jsonl.2026-11-28", date(2026, 11, 28), "earlier-0", "earlier-1")
     found = read_audit(path, who="", action="", contains="")
     assert (len(found), found[-1].action) == (LINES_MAX, "earlier-1")

@@ -55,7 +55,7 @@ def read_audit(path: Path, who: str, action: str, contains: str) -> list[AuditLi
             break
         try:
             fields = _decode(line)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeDecodeError):
             # Why: the read may begin inside the first line, and the last may not be whole.
             continue
         shown = _shown(fields)
