@@ -55,8 +55,10 @@ _OF_DESTINATIONS: Final = tuple(
     for spec in METRICS
     if spec.labels[:1] == ("destination",) and spec.kind is not MetricKind.HISTOGRAM
 )
+_OWNER: Final = "amqsidecar_destination_owner"
+# Why not the owner: each destination with a label keeps it, whatever happens there.
 _GAUGES_OF_DESTINATIONS: Final = tuple(
-    name for name in _OF_DESTINATIONS if _BY_NAME[name].kind is MetricKind.GAUGE
+    name for name in _OF_DESTINATIONS if _BY_NAME[name].kind is MetricKind.GAUGE and name != _OWNER
 )
 _RELEASE_S: Final = 60.0
 
@@ -296,7 +298,7 @@ class Metrics:
             "amqsidecar_clock_behind_seconds": {(): found.clock.behind_s},
             "amqsidecar_clock_steps_total": {key: float(one) for key, one in steps.items() if one},
             "amqsidecar_left_behind": _sum_up({}, left_behind, self._bounded),
-            "amqsidecar_destination_owner": {
+            _OWNER: {
                 (destination, owner): 1.0
                 for destination in self._used_at_s
                 if (owner := self._owner_of(destination))

@@ -291,9 +291,10 @@ def test_destinations_beyond_the_bound_share_a_label() -> None:
     assert metrics.value("amqsidecar_waiting", OTHER, "waiting") == 5
 
 
-def test_idle_destinations_give_their_labels_back() -> None:
+@pytest.mark.parametrize("owner", ["", "team-a"])
+def test_idle_destinations_give_their_labels_back(owner: str) -> None:
     clock = VirtualClock()
-    metrics = Metrics(destination_limit=2, clock=clock)
+    metrics = Metrics(destination_limit=2, clock=clock, owner_of=lambda _destination: owner)
     name = "amqsidecar_dead_letters_received_total"
     metrics.observe([received("queue://idle"), received("queue://waits")])
     metrics.set_waiting([tally("queue://waits", RowState.PARKED, 1)])
