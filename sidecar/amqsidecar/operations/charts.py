@@ -251,12 +251,22 @@ def schedule_ahead(schedule: Schedule, now_ms: int, zoom: Zoom = Zoom.DAY) -> Ti
 def marks_since(
     schedule: Schedule, from_ms: int, destination: str | None = None
 ) -> list[ChartMark]:
-    """Return the latest acts since a time, the oldest first.
+    """Return the latest acts since a time, and markers: all, or those that concern a destination.
 
-    These are operations, starts of services, changes of their rules, and markers: all, or those
-    that concern a destination.
+    The oldest first.
     """
-    marks = [
+    markers = [
+        ChartMark(at_ms=one.at_ms, what=f"{one_line(one.text)}, marked by {one.author}")
+        for one in schedule.markers(from_ms, MARKERS_MAX)
+        if destination is None or one.concerns(destination)
+    ]
+    marks = [*acts_since(schedule, from_ms), *markers[:_MARKS_MAX]]
+    return sorted(marks, key=lambda one: one.at_ms)
+
+
+def acts_since(schedule: Schedule, from_ms: int) -> list[ChartMark]:
+    """Return the latest operations, starts of services and changes of their rules since a time."""
+    operations = [
         ChartMark(
             at_ms=one.created_at_ms,
             what=f"{one.action.word} by {one.actor}",
@@ -265,13 +275,8 @@ def marks_since(
         for one in schedule.operations(_MARKS_MAX)
         if one.created_at_ms >= from_ms
     ]
-    marks += [one for one in _service_marks(schedule) if one.at_ms >= from_ms][-_MARKS_MAX:]
-    markers = [
-        ChartMark(at_ms=one.at_ms, what=f"{one_line(one.text)}, marked by {one.author}")
-        for one in schedule.markers(from_ms, MARKERS_MAX)
-        if destination is None or one.concerns(destination)
-    ]
-    return sorted([*marks, *markers[:_MARKS_MAX]], key=lambda one: one.at_ms)
+    services = [one for one in _service_marks(schedule) if one.at_ms >= from_ms]
+    return [*operations, *services[-_MARKS_MAX:]]
 
 
 def _service_marks(schedule: Schedule) -> Iterator[ChartMark]:

@@ -17,7 +17,7 @@ from amqsidecar.model.schedule import (
     UnknownTally,
 )
 from amqsidecar.operations.browse import read_missing, read_unknown
-from amqsidecar.operations.charts import ChartMark, Share, marks_since, share
+from amqsidecar.operations.charts import ChartMark, Share, acts_since, share
 from amqsidecar.operations.failures.former_groups import DEATHS
 from amqsidecar.operations.failures.groups import (
     DAY_MS,
@@ -304,7 +304,7 @@ def _count_resends(
 
 def _changes(schedule: Schedule, from_ms: int) -> Iterator[tuple[ChartMark, str | None]]:
     """Yield the acts after which re-sends may end otherwise, and the destination; None = all."""
-    for mark in marks_since(schedule, from_ms):
+    for mark in acts_since(schedule, from_ms):
         if mark.operation is None:
             yield mark, None
             continue

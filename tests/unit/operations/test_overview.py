@@ -47,6 +47,7 @@ from amqsidecar.operations.failures.groups import (
 )
 from amqsidecar.operations.failures.notes import write_note
 from amqsidecar.operations.failures.solved import Ending
+from amqsidecar.operations.markers import set_marker
 from amqsidecar.operations.operate import Wish, begin
 from amqsidecar.operations.overview import (
     RecoveryState,
@@ -379,6 +380,7 @@ def test_recovery_begins_anew_with_an_operation_for_its_destination(store: Sqlit
     [nothing] = read_recoveries(store, NOW_MS)
     assert (nothing.came_back.whole, nothing.state) == (0, RecoveryState.UNCLEAR)
     keep(store, [], [resent(n, ago_ms=9 * 60_000) for n in range(140)])
+    set_marker(store, "bills 4.2", "bills.>", "ci", NOW_MS - 60_000)
     [found] = read_recoveries(store, NOW_MS)
     assert (found.came_back.part, found.came_back.whole) == (0, 140)
     assert (found.state, found.since) == (RecoveryState.HOLDS, "retry by cli:ann")
