@@ -801,6 +801,15 @@ def test_a_cut_shows_no_part_of_what_is_masked(tmp_path: Path) -> None:
             assert text == "***"
 
 
+def test_the_first_line_of_a_note_shows_no_part_of_what_is_masked(tmp_path: Path) -> None:
+    with running_site(tmp_path, Masking(patterns=["zebra\n4711"])) as site:
+        operator = site.client("token")
+        note = {**BY_NAME, "text": "zebra\n4711"}
+        assert operator.post("/api/v1/notes", json=note).status_code == 201
+        assert "Note of" in operator.get("/groups").text
+        assert "zebra" not in operator.get("/groups").text
+
+
 def test_what_is_masked_is_not_shown_indented() -> None:
     """A pattern that is written for the text as it is may not fit it as it is indented."""
     body = BodyView(kind=BodyKind.JSON, text='{"pin":"12"}', pretty='{\n "pin": "12"\n}')
