@@ -66,15 +66,18 @@ def not_here_yet(schedule: Schedule, row_id: int) -> NotHereYet:
     )
 
 
-def put_back(schedule: Schedule, row_id: int, now_ms: int, actor: str, suffix: str) -> None:
+def put_back(schedule: Schedule, row_id: int, now_ms: int, actor: str, suffix: str) -> bool:
     """Leave a message in its final queue, or send it back there, unedited.
 
     Args:
         actor: the person or program that acts.
         suffix: of final dead-letter queues.
+
+    Returns:
+        False = another action has it.
     """
-    schedule.change(
-        RowFilter(ids=(row_id,), state=RowState.EXHAUSTED),
-        row_changes.cancel(now_ms, actor, suffix),
-    )
-    audit.write(Action.CANCEL.word, selection={"ids": [row_id]}, reason=_FOR_EDIT)
+    act = row_changes.cancel(now_ms, actor, suffix)
+    count = schedule.change(RowFilter(ids=(row_id,), state=RowState.EXHAUSTED), act)
+    if count:
+        audit.write(Action.CANCEL.word, selection={"ids": [row_id]}, reason=_FOR_EDIT)
+    return count > 0

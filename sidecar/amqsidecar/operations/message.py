@@ -51,10 +51,6 @@ EditMessage = Callable[[str, bytes, MessageEdit], bytes]
 """Encoding, message and edit to the message after it; raises EditRefused."""
 
 
-class NothingToChange(ActionRefused):
-    """An edit that changes nothing."""
-
-
 class OriginalView(msgspec.Struct, frozen=True, kw_only=True):
     """A version of a message before an edit.
 
@@ -281,8 +277,7 @@ def edit_and_retry(
             checked.
 
     Raises:
-        ActionRefused: it can't be edited now.
-        NothingToChange: the edit changes nothing.
+        ActionRefused: it can't be edited now, or the edit changes nothing.
         EditRefused: the edit can't be made.
     """
     row, message = _editable(schedule, row_id)
@@ -299,7 +294,7 @@ def edit_and_retry(
     )
     edited = edit(row.encoding, message, change)
     if edited == message:
-        raise NothingToChange("the edit changes nothing; to send it as it is, retry it")
+        raise ActionRefused("the edit changes nothing; to send it as it is, retry it")
     if row.recall is Recall.RETURN:
         # Why: it would be put back into its final queue before the operation begins.
         fetch(schedule, row_id, now_ms, actor)

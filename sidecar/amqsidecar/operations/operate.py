@@ -108,13 +108,18 @@ def checked(wish: Wish) -> Wish:
         raise ActionRefused("a pace is a number of messages a second, from one message an hour")
     if pace.stop_share is not None and not 0 <= pace.stop_share <= 1:
         raise ActionRefused("a stop share is from 0 to 1")
-    if len(wish.reason) > LONGEST_REASON:
-        raise ActionRefused(f"a reason has at most {LONGEST_REASON} characters")
+    check_reason(wish.reason)
     state = wish.selection.rows.state
     needed = NEEDED_STATES.get(action, state)
     if state not in (None, needed):
         raise ActionRefused(f"{action} is for {needed} messages, not for {state} ones")
     return wish
+
+
+def check_reason(reason: str) -> None:
+    """Check the reason of a person; raises ActionRefused."""
+    if len(reason) > LONGEST_REASON:
+        raise ActionRefused(f"a reason has at most {LONGEST_REASON} characters")
 
 
 def _with_checked_wait(wish: Wish) -> Wish:
@@ -319,8 +324,7 @@ def _change(
     Raises:
         ActionRefused: there is none of this number, or its state does not allow it.
     """
-    if len(reason) > LONGEST_REASON:
-        raise ActionRefused(f"a reason has at most {LONGEST_REASON} characters")
+    check_reason(reason)
     before: list[Operation] = []
 
     def signed(operation: Operation) -> Operation:

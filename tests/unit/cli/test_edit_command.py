@@ -109,6 +109,17 @@ def test_an_edit_whose_message_does_not_come_leaves_it_requested(
     store.close()
 
 
+def test_a_message_is_taken_out_of_its_final_queue_for_no_edit_that_is_refused_before(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lie(path)
+    assert edit(path, "lying", "--property", "n=7", "--yes", "--reason", "x" * 501) == 2
+    assert "a reason has at most 500 characters" in " ".join(capsys.readouterr().err.split())
+    store = open_store(path)
+    assert store.recalled(Recall.KEEP, 9) == []
+    store.close()
+
+
 def lie(path: Path) -> int:
     """Keep a row whose message lies in its final queue; return its number."""
     store = open_store(path)

@@ -228,8 +228,9 @@ def test_a_fetched_message_is_awaited_and_given_back(store: SqliteStore) -> None
     assert [row.id for row in store.recalled(Recall.KEEP, 9)] == [row_id]
     assert is_here(store, row_id) is False
     assert "still being taken out of queue://DLQ.exhausted" in str(not_here_yet(store, row_id))
-    put_back(store, row_id, NOW_MS, "a", ".exhausted")
+    assert put_back(store, row_id, NOW_MS, "a", ".exhausted")
     assert store.recalled(Recall.KEEP, 9) == []
+    assert not put_back(store, row_id, NOW_MS, "a", ".exhausted")
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,9 @@ from amqsidecar.messages.view import view_message
 from amqsidecar.model.message import MessageEdit, MessageView, PropertyEdit, TypedValue, ValueType
 from amqsidecar.model.schedule import RowFilter
 from amqsidecar.operations import fetch
-from amqsidecar.operations.fetch import put_back
-from amqsidecar.operations.message import NothingToChange, edit_and_retry, try_edit
+from amqsidecar.operations.act import ActionRefused
+from amqsidecar.operations.message import edit_and_retry, try_edit
+from amqsidecar.operations.operate import check_reason
 from amqsidecar.operations.select import resolve
 from amqsidecar.operations.words import one_line, size
 from amqsidecar.schedule import Schedule
@@ -97,6 +98,7 @@ def edit(
         )
     try:
         with opened_schedule(config) as store, usage_errors():
+            check_reason(reason)
             ids, _ = resolve(store, [message])
             if len(ids) != 1:
                 several = f"has several rows; give one of {', '.join(map(str, ids))}"
@@ -132,7 +134,7 @@ def edit(
                     reason=reason,
                     edits=edits,
                 )
-            except (EditRefused, NothingToChange):
+            except (EditRefused, ActionRefused):
                 if lies_in:
                     _put_back(store, row.id, config.redelivery.final_suffix)
                 raise
@@ -161,8 +163,8 @@ def _fetch(store: Schedule, row_id: int, suffix: str, queue: str) -> None:
 
 
 def _put_back(store: Schedule, row_id: int, suffix: str) -> None:
-    put_back(store, row_id, SystemClock().now_ms(), cli_actor(), suffix)
-    say(f"message {row_id} was not edited; it stays in its final dead-letter queue")
+    if fetch.put_back(store, row_id, SystemClock().now_ms(), cli_actor(), suffix):
+        say(f"message {row_id} was not edited; it stays in its final dead-letter queue")
 
 
 def _read(path: Path) -> bytes:

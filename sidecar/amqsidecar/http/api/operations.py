@@ -27,9 +27,10 @@ from amqsidecar.model.operation import (
 from amqsidecar.model.schedule import RowView, WholeNumber
 from amqsidecar.model.signal import DEFAULT_WAIT_MS, WAIT_MAX_MS
 from amqsidecar.operations import operate
+from amqsidecar.operations.act import ActionRefused
 from amqsidecar.operations.browse import row_named
 from amqsidecar.operations.listing import Bounds
-from amqsidecar.operations.message import NothingToChange, edit_and_retry, try_edit
+from amqsidecar.operations.message import edit_and_retry, try_edit
 from amqsidecar.operations.operate import Wish
 from amqsidecar.operations.preview import Preview, drift, examine, needs_second, preview
 from amqsidecar.operations.progress import OperationResult, read_progress
@@ -291,6 +292,7 @@ async def _edit(call: StoreCall) -> Operation:
     queries = call.queries
 
     def find(at: QueryContext) -> tuple[RowView, int]:
+        operate.check_reason(call.body.reason)
         row = _row_of(call, at)
         queries.check_reads(at, call.caller, row.redelivery_id)
         return row, len(at.store.originals(row.redelivery_id))
@@ -316,7 +318,7 @@ async def _edit(call: StoreCall) -> Operation:
     await fetch_message(queries, row.id, call.caller, "api")
     try:
         return await queries.ask(call.caller, do)
-    except (EditRefused, NothingToChange, HttpRefused):
+    except (EditRefused, ActionRefused, HttpRefused):
         await put_back(queries, row.id, call.caller, "api")
         raise
 
