@@ -62,7 +62,7 @@ _SUMMARIES: Final = {
     "backup_command:backup": "Copy the schedule into a file, also while the service runs.",
     "schedule_command:schedule": "Move the schedule to another store.",
     "access_command:access": "Make lines for the files that grant access to console and API.",
-    "journal.journal_command:journal": "Look after the journal: the history as Parquet files.",
+    "journal_command:journal": "Look after the journal: the history as Parquet files.",
     "pipeline.pipeline_command:pipeline": "Turn the journals of sidecars into answers, with Spark.",
 }
 COMMANDS: Final = lazy_commands(_SUMMARIES)

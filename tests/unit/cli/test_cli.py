@@ -22,7 +22,6 @@ from msgspec.structs import replace
 import amqsidecar.cli.run_work
 from amqsidecar import __version__
 from amqsidecar.cli import main, printing
-from amqsidecar.cli.journal.journal_command import COMMANDS as JOURNAL_COMMANDS
 from amqsidecar.cli.options import duration_ms
 from amqsidecar.cli.pipeline.pipeline_command import COMMANDS as JOBS
 from amqsidecar.clock import SystemClock
@@ -154,7 +153,7 @@ def whole(command: Any) -> Any:
 
 
 def test_a_list_of_commands_says_what_their_help_begins_with() -> None:
-    listed = [*main.COMMANDS.values(), *JOBS.values(), *JOURNAL_COMMANDS.values()]
+    listed = [*main.COMMANDS.values(), *JOBS.values()]
     assert [one.help for one in listed] == [whole(one).get_short_help_str(200) for one in listed]
 
 

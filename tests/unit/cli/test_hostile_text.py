@@ -180,7 +180,7 @@ def test_only_the_module_for_printing_writes_what_strangers_wrote() -> None:
     }
     assert writers == {
         *("printing.py", "main.py", "import_command.py"),
-        *("explain_command.py", "journal/export_command.py"),
+        *("explain_command.py", "journal_command.py"),
     }
 
 

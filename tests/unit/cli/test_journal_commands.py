@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from amqsidecar.cli import main
-from amqsidecar.cli.journal.journal_command import COMMANDS
 from amqsidecar.journals.folder import LocalFolder
 from amqsidecar.journals.writer import JournalWriter
 from amqsidecar.stores.sqlite.database import SCHEMA_VERSION
@@ -18,6 +17,7 @@ from support.stores.unsynced import UnsyncedStore
 from support.virtual_clock import VirtualClock
 
 SEGMENTS = 10
+COMMANDS = ("verify", "compact", "export")
 Run = Callable[..., tuple[int, str, str]]
 
 

@@ -316,7 +316,7 @@ def test_without_the_extra_the_service_says_what_to_install(
 
 def test_without_a_journal_nothing_of_it_is_imported() -> None:
     code = (
-        "import sys, amqsidecar.wiring.app, amqsidecar.cli.journal.verify_command as _;"
+        "import sys, amqsidecar.wiring.app, amqsidecar.cli.journal_command as _;"
         "assert not {'pyarrow', 'fsspec'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
