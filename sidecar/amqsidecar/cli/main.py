@@ -9,12 +9,13 @@ import signal
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
+from typer.core import TyperGroup
 
 from amqsidecar import __version__
-from amqsidecar.cli.lazy_group import lazy_commands, lazy_group
+from amqsidecar.cli.loading import LazyCommand
 from amqsidecar.errors import (
     BrokerError,
     ConfigError,
@@ -63,17 +64,36 @@ _SUMMARIES: Final = {
     "schedule_command:schedule": "Move the schedule to another store.",
     "access_command:access": "Make lines for the files that grant access to console and API.",
     "journal_command:journal": "Look after the journal: the history as Parquet files.",
-    "pipeline.pipeline_command:pipeline": "Turn the journals of sidecars into answers, with Spark.",
+    "pipeline_command:pipeline": "Turn the journals of sidecars into answers, with Spark.",
 }
-COMMANDS: Final = lazy_commands(_SUMMARIES)
+_COMMANDS: Final = [LazyCommand(*listed) for listed in _SUMMARIES.items()]
+COMMANDS: Final = {str(command.name): command for command in _COMMANDS}
 """Each command, which is imported when it is asked for."""
 
 ALIASES: Final = {"cancel": "give-up"}
 """Former names, which scripts go on using."""
 
+
+class _Commands(TyperGroup):
+    """Finds a command by name, and makes every character of a usage error visible."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes | {"commands": COMMANDS})
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        return super().get_command(ctx, ALIASES.get(cmd_name, cmd_name))
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            error.message = shown_line(error.message)
+            raise
+
+
 app = typer.Typer(
     name="amqsidecar",
-    cls=lazy_group(COMMANDS, aliases=ALIASES),
+    cls=_Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,

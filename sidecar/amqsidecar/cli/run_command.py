@@ -4,7 +4,6 @@ from typing import Annotated
 
 import typer
 
-from amqsidecar.cli.lazy_group import work_of
 from amqsidecar.cli.options import ConfigFile, Sets
 
 
@@ -43,7 +42,10 @@ def run(
 
     It then finishes its cycle and leaves within seconds.
     """
-    run_or_check = work_of("run_work:run_or_check")
+    from amqsidecar.cli.run_work import run_or_check  # noqa: PLC0415 - help needs no work
+
     run_or_check(config_file, sets, observe=observe, check=check, awaits_files=await_files)
     if connect:
-        work_of("doctor_command:doctor")(config_file, sets)
+        from amqsidecar.cli.doctor_command import doctor  # noqa: PLC0415 - as above
+
+        doctor(config_file, sets)

@@ -2,9 +2,9 @@
 
 import typer
 
+from amqsidecar.cli.loading import needing
 from amqsidecar.cli.reading import configured
 from amqsidecar.config.schema import Config
-from amqsidecar.errors import ConfigError, Problem
 
 
 @configured
@@ -36,9 +36,6 @@ def mcp(config: Config) -> None:
     Over stdio, or on mcp.listen by streamable HTTP. They are a client of the API with the token of
     whoever asks, and can do what that token can.
     """
-    try:
+    with needing("mcp", "amqsidecar mcp"):
         from amqsidecar.wiring.assistant import serve_assistants  # noqa: PLC0415 - an extra
-    except ModuleNotFoundError as error:
-        what = f'needs more libraries: pip install "amqsidecar[mcp]" ({error})'
-        raise ConfigError([Problem("amqsidecar mcp", what)]) from error
     serve_assistants(config)

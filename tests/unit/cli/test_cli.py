@@ -23,7 +23,6 @@ import amqsidecar.cli.run_work
 from amqsidecar import __version__
 from amqsidecar.cli import main, printing
 from amqsidecar.cli.options import duration_ms
-from amqsidecar.cli.pipeline.pipeline_command import COMMANDS as JOBS
 from amqsidecar.clock import SystemClock
 from amqsidecar.config.schema import Config
 from amqsidecar.errors import BrokerRefused, LinkLost, SchemaMismatch, StoreUnavailable
@@ -153,7 +152,7 @@ def whole(command: Any) -> Any:
 
 
 def test_a_list_of_commands_says_what_their_help_begins_with() -> None:
-    listed = [*main.COMMANDS.values(), *JOBS.values()]
+    listed = main.COMMANDS.values()
     assert [one.help for one in listed] == [whole(one).get_short_help_str(200) for one in listed]
 
 
