@@ -217,6 +217,10 @@ class Rows(Protocol):
         """Return how many rows the filter hits."""
         ...
 
+    def recalled(self, recall: Recall, limit: int) -> list[RowView]:
+        """Return exhausted and parked rows by their next step, by number, none in flight."""
+        ...
+
     def message(self, row_id: int) -> bytes | None:
         """Return the encoded message of a row; None = no such row, or the broker has it."""
         ...
@@ -307,10 +311,6 @@ class Store(Rows, Protocol):
         has it, which may still be undone. Until this transaction ends, no other transaction gets an
         answer about the same deliveries.
         """
-        ...
-
-    def recalled(self, recall: Recall, limit: int) -> list[RowView]:
-        """Return exhausted and parked rows by their next step, by number, none in flight."""
         ...
 
     def recalled_by_due(self, recall: Recall, limit: int) -> list[RowView]:

@@ -11,11 +11,12 @@ import pytest
 
 from amqsidecar.broker import Delivery, Features, IntakeQueue, Resend
 from amqsidecar.engine.crash_points import NAMES
-from amqsidecar.errors import CommitRefused, LinkLost
+from amqsidecar.errors import CommitRefused, LinkLost, ManagementRefused
 from amqsidecar.model import row_changes
 from amqsidecar.model.destination import Destination, queue
 from amqsidecar.model.provenance import lying_id
 from amqsidecar.model.schedule import Recall, RowFilter, RowState
+from simulation.discards import discard_some, undo_all
 from simulation.rules import DLQ, CountingRules
 from simulation.world import World
 from support.brokers.memory import Killed, MemoryBroker, MemoryLink, StoredMessage
@@ -23,6 +24,7 @@ from support.tier import at_length
 
 COUNT = 12
 SEEDS = at_length(10_000, otherwise=25)
+LATER_MS = 3_600_000
 FAULTS = (None, None, None, "lost_before", "lost_after", "killed_before", "killed_after")
 
 
@@ -30,6 +32,8 @@ class ChoosingLink(MemoryLink):
     """Hands out only messages that are chosen, as a link to Artemis does."""
 
     _items: Sequence[IntakeQueue] = ()
+    is_paged = False
+    """Hands out nothing that is chosen; only a read of the whole queue finds it."""
 
     @property
     def features(self) -> Features:
@@ -40,6 +44,8 @@ class ChoosingLink(MemoryLink):
         self._items = tuple(queues)
 
     def holds_chosen(self, queue: Destination, redelivery_ids: Collection[str]) -> bool:
+        if self.is_paged:
+            raise ManagementRefused("no right to manage")
         found = self.browse(IntakeQueue(queue), 1_000_000)
         return any(lying_id(one.provenance) in redelivery_ids for one in found)
 
@@ -51,8 +57,10 @@ class ChoosingLink(MemoryLink):
             waiting = self.broker.queue(name)
             for message in list(waiting):
                 told = self._delivery(0, name, message)
-                is_chosen = lying_id(told.provenance) in item.redelivery_ids and (
-                    not item.except_count or message.redelivery_count != item.except_count
+                is_chosen = not item.redelivery_ids or (
+                    not self.is_paged
+                    and lying_id(told.provenance) in item.redelivery_ids
+                    and (not item.except_count or message.redelivery_count != item.except_count)
                 )
                 if is_chosen and self._room() > 0 and len(found) < limit:
                     self._next_handle += 1
@@ -66,7 +74,8 @@ class Place:
     """A world whose consumers see each message once per attempt."""
 
     def __init__(self, folder: Path, **limits: int) -> None:
-        self.world = World(folder, CountingRules(), **limits)
+        self.rules = CountingRules()
+        self.world = World(folder, self.rules, **limits)
         self.world.is_in_place = True
         self.world.link_type = ChoosingLink
         self.broker: MemoryBroker = self.world.broker
@@ -75,6 +84,11 @@ class Place:
         self.bodies: list[str] = []
         self.is_calm = True
         self.world.start()
+
+    @property
+    def link(self) -> ChoosingLink:
+        assert isinstance(self.world.link, ChoosingLink)
+        return self.world.link
 
     def die(self, body: str, origin: str = "orders") -> None:
         self.bodies.append(body)
@@ -179,7 +193,7 @@ def test_what_nothing_sends_is_left_to_a_person(place: Place, is_commit: bool) -
     place.run(600)
     assert len(place.broker.queue("orders")) == COUNT - 1
     (row,) = place.world.store.list_rows(RowFilter(), 100)
-    assert (row.recall, row.reason) == (Recall.NONE, "held by rule: this one is bad")
+    assert (row.recall, row.reason) == (Recall.HELD, "held by rule: this one is bad")
     place.broker.refuse_commit = lambda _sends: None
     place.broker.refuse_send = lambda _resend: None
     place.world.store.change(RowFilter(), row_changes.retry(0, "ann"))
@@ -196,6 +210,74 @@ def test_a_held_message_stays_where_it_lies(place: Place) -> None:
     place.run(60)
     assert [one.body for one in place.broker.queue("orders")] == [b"sent"]
     assert [one.body for one in place.broker.queue(DLQ)] == [b"held"]
+    assert place.world.store.change(RowFilter(ids=ids), row_changes.release(0, "ann")) == 1
+    place.run(60)
+    assert [one.body for one in place.broker.queue("orders")] == [b"sent", b"held"]
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+@pytest.mark.parametrize("turns", [0, 1, 2, 3, 5, 60])
+def test_an_undone_discard_leaves_a_message_to_the_rules_or_held_as_before(
+    place: Place, turns: int, is_held: bool
+) -> None:
+    world = place.world
+    place.rules.delay_ms = LATER_MS
+    place.die("m")
+    world.run(1)
+    [before] = world.store.list_rows(RowFilter(), 9)
+    if is_held:
+        assert world.store.change(RowFilter(), row_changes.hold(0, "ann")) == 1
+    number = discard_some(world, 1)
+    world.run(turns)
+    undo_all(world, number)
+    world.run(60)
+    [row] = world.store.list_rows(RowFilter(), 9)
+    assert row.recall is (Recall.HELD if is_held else Recall.RULES)
+    assert (row.is_in_final_queue, row.due_at_ms) == (True, before.due_at_ms)
+    assert world.bodies(DLQ) == ["m"]
+    world.store.change(RowFilter(), row_changes.release(0, "ann"))
+    world.clock.advance(LATER_MS)
+    world.run(60)
+    print(
+        world.store.list_rows(RowFilter(), 9),
+        [*world.broker.queues.items()],
+        world.events[-6:],
+        place.world.finals.place.__dict__,
+    )
+    assert world.bodies("orders") == ["m"]
+
+
+@pytest.mark.parametrize("is_stranger", [False, True])
+def test_the_message_chosen_in_a_paged_queue_leaves_the_others_to_the_rules(
+    place: Place, is_stranger: bool
+) -> None:
+    """The whole queue is taken, and what was not chosen is put back as it was."""
+    world, store = place.world, place.world.store
+    place.rules.delay_ms = LATER_MS
+    for name in ("chosen", "held", "late"):
+        place.die(name)
+    world.run(1)
+    chosen, held, late = store.list_rows(RowFilter(), 9)
+    now_ms = world.clock.now_ms()
+    store.change(RowFilter(ids=(held.id,)), row_changes.hold(now_ms, "ann"))
+    store.change(RowFilter(ids=(chosen.id,)), row_changes.retry(now_ms, "ann"))
+    place.link.is_paged = True
+    for _ in range(60):
+        world.run(1)
+        if is_stranger and world.finals.place.whole:
+            place.die("new")
+            is_stranger = False
+    assert world.bodies("orders") == ["chosen"]
+    found = {row.id: row for row in store.list_rows(RowFilter(), 9)}
+    assert found.pop(held.id).recall is Recall.HELD
+    assert found[late.id].due_at_ms == late.due_at_ms
+    assert {row.recall for row in found.values()} == {Recall.RULES}
+    assert {row.due_at_ms > world.clock.now_ms() for row in found.values()} == {True}
+    world.clock.advance(LATER_MS)
+    place.link.is_paged = False
+    world.run(60)
+    assert sorted(world.bodies(DLQ)) == ["held"]
+    place.check()
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))

@@ -18,7 +18,8 @@ from amqsidecar.model.operation import Action, Operation, Selection
 from amqsidecar.model.schedule import RowFilter, RowState, RowView
 from amqsidecar.operations.act import ActionRefused
 from amqsidecar.operations.message import edit_and_retry
-from amqsidecar.operations.operate import Wish, begin, carry_out, undo
+from amqsidecar.operations.operate import Wish, begin, carry_out
+from simulation.discards import SUFFIX, discard_some, undo_all
 from simulation.rules import DLQ
 from simulation.world import FINAL, World
 from support.brokers.memory import Killed, StoredMessage
@@ -26,7 +27,6 @@ from support.tier import at_length
 
 ALL = RowFilter()
 COUNT = 25
-SUFFIX = ".exhausted"
 
 
 @pytest.fixture
@@ -247,25 +247,6 @@ def test_one_that_was_taken_back_is_edited_and_lives_again(world: World) -> None
     assert world.bodies("orders") == ["mended"]
     assert {message.redelivery_count for message in world.broker.queue("orders")} == {1}
     assert len(world.bodies(FINAL)) == 4
-
-
-def discard_some(world: World, count: int) -> int:
-    """Begin to discard the first of what lies in the final queue; return the operation's number."""
-    assert world.store is not None
-    ids = tuple(sorted(row.id for row in rows_of(world))[:count])
-    wish = Wish(action=Action.DISCARD, selection=Selection(rows=RowFilter(ids=ids)), actor="ann")
-    operation = begin(world.store, wish, world.clock.now_ms())
-    while carry_out(world.store, operation.id, "me", SUFFIX, world.clock.now_ms).next_at_ms:
-        world.clock.advance(1_000)
-    return operation.id
-
-
-def undo_all(world: World, number: int) -> None:
-    """Undo a discard at any progress of it, and wait until all is put back."""
-    assert world.store is not None
-    undo(world.store, number, world.clock.now_ms(), "ann")
-    while carry_out(world.store, number, "me", SUFFIX, world.clock.now_ms).next_at_ms:
-        world.clock.advance(1_000)
 
 
 @pytest.mark.parametrize("turns", [0, 1, 2, 3, 5, 60])

@@ -62,7 +62,7 @@ class StoreWorld(Generic[S]):
         self.gates: Gates = NO_GATES
         self.keeps_exhausted = False
         self.is_in_place = False
-        self._finals = FinalQueues()
+        self.finals = FinalQueues()
         self.group_of: GroupOf | None = None
         self._store: S | None = None
         self._link: MemoryLink | MemoryPair | None = None
@@ -90,7 +90,7 @@ class StoreWorld(Generic[S]):
     def start(self) -> CycleEngine:
         """Start the sidecar's process."""
         self.blockages, self.losses = Blockages(), Losses()
-        self._finals = FinalQueues()
+        self.finals = FinalQueues()
         self._store = self._new_store()
         self.own_clock = self._start_clock()
         self.own_clock.start_at_least(self.store.open().taken_until_ms)
@@ -113,7 +113,7 @@ class StoreWorld(Generic[S]):
         self._link = link = self.link_type(self.broker)
         link.take("token")
         link.on_wait = lambda timeout_s: self.clock.advance(max(1, round(timeout_s * 1000)))
-        finals = self._finals = self._finals if self.is_in_place else FinalQueues()
+        finals = self.finals = self.finals if self.is_in_place else FinalQueues()
         self._recalling = Recalling(
             self.store,
             link,
@@ -208,7 +208,7 @@ class StoreWorld(Generic[S]):
                 self._index()
             if self._recalling.tend():
                 self._attach(self.link)
-            if self._finals.place.gives_back:
+            if self.finals.place.gives_back:
                 self.engine.settle_up()
                 self.connect()
 

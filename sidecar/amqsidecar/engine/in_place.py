@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from amqsidecar.broker import Delivery
-from amqsidecar.engine.judging.judge import Judge, Judgement
+from amqsidecar.engine.judging.judge import Judgement, Judging
 from amqsidecar.model.event import AnyEvent, Discarded, Exhausted, Received, Scheduled
 from amqsidecar.model.failure import death_group
 from amqsidecar.model.provenance import lying_id
@@ -39,7 +39,7 @@ def named(delivery: Delivery) -> Delivery:
 
 
 def in_place_row(
-    judge: Judge, delivery: Delivery, row_id: int, now_ms: int, *, redelivers: bool = False
+    judge: Judging, delivery: Delivery, row_id: int, now_ms: int, *, redelivers: bool = False
 ) -> InPlaceMessage:
     """Return the row of a message that was looked at, and the events of its death.
 
@@ -64,7 +64,7 @@ def in_place_row(
         source=queue,
         redelivery_id=received.redelivery_id,
         redelivery_count=received.redelivery_count,
-        delay_ms=0,
+        delay_ms=decided.delay_ms if is_sent and decided is not None else 0,
         expiration_ms=0,
         rule=_would(judgement, _WILL if redelivers else _WOULD),
         cause=received.cause,

@@ -14,7 +14,7 @@ import msgspec
 
 from amqsidecar.broker import Delivery
 from amqsidecar.engine.from_place import FromPlace
-from amqsidecar.engine.in_place import named
+from amqsidecar.engine.in_place import in_place_row, named
 from amqsidecar.engine.judging.judge import Judgement, Judging
 from amqsidecar.engine.judging.send_rules import LONGEST_NAME, SendRules
 from amqsidecar.engine.manual import Manual
@@ -22,7 +22,7 @@ from amqsidecar.model.destination import Destination
 from amqsidecar.model.event import AnyEvent, Held, Parked, Received
 from amqsidecar.model.failure import failure_cause
 from amqsidecar.model.provenance import kept_message_id, lying_id
-from amqsidecar.model.row_changes import FIRST_OF_LIFE, TAKEN_BACK, OrderKeeper
+from amqsidecar.model.row_changes import FIRST_OF_LIFE, TAKEN_BACK, OrderKeeper, recall_there
 from amqsidecar.model.schedule import (
     WANTED,
     Recall,
@@ -178,10 +178,13 @@ class RecallJudge:
         if not is_final and not (rows and rows[0].recall in WANTED):
             known = rows.pop(0) if rows else None
             if known is not None:
-                delivery, is_backlog = named(delivery), is_backlog or self._holds_backlog
+                delivery = named(delivery)
+                is_backlog |= self._holds_backlog or known.recall is Recall.HELD
             judgement = self._judge.judge(delivery, uid, row_id, now_ms, is_backlog=is_backlog)
             return judgement if known is None else _in_place_of(known, judgement)
         self._finals.arrivals += is_final
+        if not rows and is_left and redelivery_id and self._unchosen is Recall.RETURN:
+            return self._in_order(self._found_in_place(delivery, row_id, now_ms), now_ms)
         if not rows:
             redelivery_id = redelivery_id or first_redelivery_id(uid, row_id)
             return self._in_order(self._stranger(delivery, row_id, redelivery_id, now_ms), now_ms)
@@ -224,7 +227,7 @@ class RecallJudge:
             source=known.source,
             redelivery_id=known.redelivery_id,
             redelivery_count=known.redelivery_count,
-            delay_ms=0,
+            delay_ms=known.delay_ms,
             expiration_ms=_time_left_ms(delivery, now_ms),
             rule=known.rule,
             cause=known.cause,
@@ -236,23 +239,23 @@ class RecallJudge:
             final_queue=str(delivery.source),
             recall_operation=known.recall_operation,
         )
+        there = recall_there(known)
         match known.recall:
             case Recall.SEND:
                 row = msgspec.structs.replace(
                     row,
                     state=RowState.WAITING,
                     redelivery_count=FIRST_OF_LIFE,
+                    delay_ms=0,
                     final_queue=None,
                     passes_gates=True,
                 )
             case Recall.DISCARD:
-                row = msgspec.structs.replace(row, recall=Recall.DROP)
-            case Recall.LEAVE:
-                return msgspec.structs.replace(row, recall=Recall.RETURN), ()
+                row = msgspec.structs.replace(row, recall=Recall.DROP, gate=there)
             case Recall.KEEP:
                 pass
-            case _ if self._unchosen is Recall.RETURN:
-                return msgspec.structs.replace(row, recall=Recall.RETURN), ()
+            case _ if known.recall is Recall.LEAVE or self._unchosen is Recall.RETURN:
+                return msgspec.structs.replace(row, recall=Recall.RETURN, gate=there), ()
         held = Held(
             at_ms=now_ms,
             id=known.id,
@@ -261,6 +264,19 @@ class RecallJudge:
             reason=TAKEN_BACK,
         )
         return row, (held,)
+
+    def _found_in_place(self, delivery: Delivery, row_id: int, now_ms: int) -> Judgement:
+        """Return the judgement on a dead letter left to a person that no pass has found yet."""
+        redelivers = self._manual.redelivers
+        found = in_place_row(self._judge, delivery, row_id, now_ms, redelivers=redelivers)
+        row = msgspec.structs.replace(
+            found.row,
+            is_final=False,
+            expiration_ms=_time_left_ms(delivery, now_ms),
+            recall=Recall.RETURN,
+            gate=recall_there(found.row),
+        )
+        return Judgement(row, found.events)
 
     def _stranger(
         self, delivery: Delivery, row_id: int, redelivery_id: str, now_ms: int

@@ -24,7 +24,7 @@ from amqsidecar.model.event import (
     Retried,
     Scheduled,
 )
-from amqsidecar.model.schedule import WANTED, Recall, RowState, RowView
+from amqsidecar.model.schedule import WANTED, Recall, RowState, RowView, TakenRow
 from amqsidecar.model.signal import EndedWait
 
 
@@ -140,7 +140,7 @@ def cancel(row: RowView, now_ms: int, actor: str, suffix: str) -> Change | None:
 
     Messages that are there already are not taken back, even if that was requested before.
     """
-    if row.is_final and row.recall not in (*WANTED, Recall.RULES):
+    if row.is_final and not (row.is_in_final_queue and row.recall in (*WANTED, *_RULED)):
         return None
     queue = row.final_queue or str(final_queue(parse_destination(row.source), suffix))
     event = Cancelled(**_about(row, now_ms, queue), actor=actor)
@@ -199,29 +199,36 @@ def discard(
             return None
         reason = "to be taken back out of its final dead-letter queue and discarded"
         held = Held(**_about(row, now_ms), reason=reason, actor=actor)
-        return _recalled(row, held, Recall.DISCARD, recall_operation=operation)
+        about = {"reason": row.reason, "gate": recall_there(row), "recall_operation": operation}
+        return _recalled(row, held, Recall.DISCARD, **about)
     if exports:
         recall = Recall.DROP if row.recall is Recall.RETURN else Recall.EXPORT
         held = Held(**_about(row, now_ms), reason=TO_EXPORT, actor=actor)
-        return _changed(row, held, recall=recall, recall_operation=operation)
+        return _changed(row, held, recall=recall, recall_operation=operation, gate=row.gate)
     event = Discarded(**_about(row, now_ms), rule=f"discarded by {actor}", actor=actor)
     return _changed(row, event, is_removed=True, undone_by=operation)
 
 
-_UNDONE = {
-    Recall.DISCARD: Recall.LEAVE,
-    Recall.DROP: Recall.RETURN,
-    Recall.EXPORT: Recall.NONE,
-}
+_UNDONE = {Recall.DROP: Recall.RETURN, Recall.EXPORT: Recall.NONE}
+_RULED = (Recall.RULES, Recall.HELD)
+
+
+def recall_there(row: RowView | TakenRow) -> Recall:
+    """Return what a message of a final queue has as its recall when no person wants it."""
+    return row.recall if row.recall in _RULED else Recall(row.gate or Recall.LEAVE)
 
 
 @_row_change
 def undo_discard(row: RowView, now_ms: int, actor: str, operation: int) -> Change | None:
     """Leave in final queues, or put back there, messages not discarded yet by an operation."""
-    recall = _UNDONE.get(row.recall)
-    if row.recall_operation != operation or recall is None:
+    if row.recall_operation != operation:
         return None
-    return _changed(row, restored(row, now_ms, actor), recall=recall)
+    event = restored(row, now_ms, actor)
+    if row.recall is Recall.DISCARD:
+        return _recalled(row, event, recall_there(row), reason=row.reason)
+    if (recall := _UNDONE.get(row.recall)) is None:
+        return None
+    return _changed(row, event, recall=recall, gate=row.gate)
 
 
 def restored(row: RowView, now_ms: int, actor: str) -> Restored:
@@ -275,7 +282,7 @@ def give_back(row: RowView, now_ms: int, due_at_ms: Mapping[int, int]) -> Change
         state=RowState.WAITING,
         due_at_ms=due_at_ms[row.id],
         is_final=True,
-        recall=Recall.LEAVE,
+        recall=recall_there(row),
     )
 
 
@@ -304,8 +311,8 @@ def waits_until(name: str, until_ms: int, rule: str) -> str:
 def hold(row: RowView, now_ms: int, actor: str, wait: WaitFor | None = None) -> Change | None:
     """Keep waiting rows until a person releases them, or an external event is reported.
 
-    Of rows that wait for an event already the wait changes. A message kept in its queue stays there
-    until a person acts on it again; no event releases it.
+    Of rows that wait for an event already the wait changes. No event releases a message that is
+    kept in its queue.
 
     Args:
         row: which may change.
@@ -315,7 +322,7 @@ def hold(row: RowView, now_ms: int, actor: str, wait: WaitFor | None = None) -> 
     reason = f"held by {actor}"
     if row.recall is Recall.RULES and row.is_in_final_queue and wait is None:
         event = Held(**_about(row, now_ms), reason=reason, actor=actor)
-        return _recalled(row, event, Recall.NONE, reason=reason)
+        return _recalled(row, event, Recall.HELD, reason=reason)
     if row.state is not RowState.WAITING and row.awaits is None:
         return None
     if wait is not None:
@@ -363,7 +370,7 @@ def end_wait(
 @_row_change
 def release(row: RowView, now_ms: int, actor: str) -> Change | None:
     """Release held rows: they are sent at their due time, at once if it has passed."""
-    if row.state is not RowState.HELD:
+    if row.state is not RowState.HELD and not (row.is_in_final_queue and row.recall is Recall.HELD):
         return None
     # Why: the due time of a message that waits for an event is the end of that wait.
     due_at_ms = row.due_at_ms if row.gate is None else row.received_at_ms + row.delay_ms
@@ -374,6 +381,8 @@ def _released(row: RowView, now_ms: int, due_at_ms: int, actor: str) -> Change:
     due_at_ms = max(due_at_ms, now_ms)
     about = _about(row, now_ms, row.destination)
     event = Released(**about, due_at_ms=due_at_ms, actor=actor)
+    if row.is_in_final_queue:
+        return _recalled(row, event, Recall.RULES, due_at_ms=due_at_ms)
     return _changed(row, event, state=RowState.WAITING, due_at_ms=due_at_ms)
 
 

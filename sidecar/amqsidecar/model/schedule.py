@@ -44,6 +44,8 @@ class Recall(StrEnum):
     """It is parked or kept in the schedule; written to the journal's folder, it is discarded."""
     RULES = "rules"
     """It lies in the queue; once it is due, the rules redeliver or discard it from there."""
+    HELD = "held"
+    """It lies in the queue; the rules have it again once a person releases it."""
 
     __hash__ = str.__hash__  # Why: see `RowState`.
 
@@ -118,7 +120,8 @@ class TakenRow(msgspec.Struct, frozen=True, gc=False):
         recall: its next step with its final queue.
         recall_operation: number of the operation that asked for `recall`; 0 = none.
         passes_gates: see `DueRow`.
-        gate: the external event that it waits for, where HELD; None = none.
+        gate: the external event that it waits for, where HELD; where it was taken out of its final
+            queue: the `Recall` that it has there again; None = none.
     """
 
     id: int

@@ -10,7 +10,7 @@ from amqsidecar.model.cause import ROW_BYTES_MAX, bounded_cause
 from amqsidecar.model.operation import Action, Selection
 from amqsidecar.model.schedule import RowFilter, RowView
 from amqsidecar.operations.act import ActionRefused, effect_of
-from amqsidecar.operations.select import IDS_MAX, narrow, selector
+from amqsidecar.operations.select import IDS_MAX, narrowed, selector
 from amqsidecar.schedule import Schedule, ScheduleView
 
 PAGES_MAX: Final = 20
@@ -104,8 +104,7 @@ def select_oldest(
     act = effect_of(action)
     found: dict[str, int] = {}
     after = 0
-    # Why: a hold also changes messages that wait in their queues; `act` leaves all others.
-    rows = selection.rows if action is Action.HOLD else narrow(action, selection.rows)
+    rows = narrowed(action, selection, schedule).rows
     while page := schedule.list_rows(rows, _PAGE_ROWS, after):
         for row in page:
             if row.in_flight or act(row) is None:

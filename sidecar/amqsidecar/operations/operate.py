@@ -168,6 +168,17 @@ def _check_no_circle(schedule: Schedule, target: Destination) -> None:
             )
 
 
+def _check_no_place(schedule: Schedule, rows: RowFilter) -> None:
+    """Refuse to hold messages where they lie until an event."""
+    lying = {row.id for row in schedule.recalled(Recall.RULES, _RECALLED_MAX)}
+    ids = lying if rows.ids is None else lying.intersection(rows.ids)
+    for row in schedule.list_rows(msgspec.structs.replace(rows, ids=tuple(ids)), 1):
+        raise ActionRefused(
+            f"message {row.id} waits in its dead-letter queue, where no event releases a message: "
+            "hold without an event (until), or choose only messages of the state waiting"
+        )
+
+
 def check_takes(schedule: Schedule) -> None:
     """Check that the program on a schedule takes and sends messages.
 
@@ -196,6 +207,8 @@ def begin(schedule: Schedule, wish: Wish, now_ms: int, runner: str = "") -> Oper
     wish = checked(wish)
     selection = narrowed(wish.action, wish.selection, schedule)
     wish = msgspec.structs.replace(wish, selection=selection)
+    if wish.until and not selection.looks_into_messages:
+        _check_no_place(schedule, selection.rows)
     if (wish.pace.begin_at_ms or 0) > now_ms + LATEST_BEGIN_MS:
         raise ActionRefused("an operation begins within 30 days")
     if wish.target is not None:

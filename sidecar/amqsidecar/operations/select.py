@@ -11,7 +11,7 @@ from amqsidecar.messages.kept_message import chosen_properties
 from amqsidecar.model.operation import Action, Selection
 from amqsidecar.model.schedule import Recall, RowFilter, RowState, RowView
 from amqsidecar.operations.browse import filter_named
-from amqsidecar.schedule import Schedule, ScheduleView
+from amqsidecar.schedule import ScheduleView
 
 NEEDED_STATES: Final = {
     Action.HOLD: RowState.WAITING,
@@ -19,6 +19,8 @@ NEEDED_STATES: Final = {
     Action.TAKE_BACK: RowState.EXHAUSTED,
 }
 """Other actions accept rows in any state."""
+
+_IN_PLACE: Final = {Action.HOLD: Recall.RULES, Action.RELEASE: Recall.HELD}
 
 IDS_MAX: Final = 100_000
 """Maximum messages of one operation that are selected by their numbers; it holds them."""
@@ -34,14 +36,14 @@ def narrow(action: Action, row_filter: RowFilter) -> RowFilter:
     return msgspec.structs.replace(row_filter, state=needed)
 
 
-def narrowed(action: Action, selection: Selection, schedule: Schedule) -> Selection:
+def narrowed(action: Action, selection: Selection, schedule: ScheduleView) -> Selection:
     """Return a selection with the filter of `narrow`, where the schedule needs no wider one.
 
-    A hold also changes messages that wait in their queues or for events.
+    A hold also changes messages that wait in their queues or for events; a release, those that are
+    held in their queues.
     """
-    if action is Action.HOLD and (
-        schedule.recalled(Recall.RULES, 1) or any(not one.gate for one in schedule.gate_tallies(0))
-    ):
+    is_wide = action in _IN_PLACE and bool(schedule.recalled(_IN_PLACE[action], 1))
+    if is_wide or (action is Action.HOLD and any(not one.gate for one in schedule.gate_tallies(0))):
         return selection
     return msgspec.structs.replace(selection, rows=narrow(action, selection.rows))
 

@@ -165,7 +165,7 @@ def forget_gone(schedule: Schedule, queue: str, ids: tuple[int, ...], now_ms: in
 
 def is_recalling(schedule: Schedule) -> bool:
     """Return whether the sidecar takes messages out of final queues, or puts them back."""
-    left = (Recall.NONE, Recall.LEAVE, Recall.RULES)
+    left = (Recall.NONE, Recall.LEAVE, Recall.RULES, Recall.HELD)
     return any(schedule.count_recalled(one) for one in Recall if one not in left)
 
 

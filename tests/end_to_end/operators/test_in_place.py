@@ -179,6 +179,36 @@ def test_the_index_of_many_is_complete_again_without_the_volume(site: Site) -> N
         site.burn()
 
 
+@pytest.mark.parametrize("site", ["pair"], indirect=True)
+def test_what_a_person_holds_or_discards_in_place_waits_by_the_rules_again(site: Site) -> None:
+    """A release, and the undoing of a discard whose messages may be in their queue or gone."""
+    write_policy(site.folder, POLICY % 60_000)
+    command, count = site.sidecar.run_command, 8
+    site.sidecar.start()
+    with site.peer.start_flaky_consumer(site.orders, failures=1, how="reject") as consumer:
+        site.maker.fill(site.orders, count, size=100)
+        eventually(lambda: len(site.rows()) == count, what="all have rows")
+        due = {row["id"]: row["due_at_ms"] for row in site.rows()}
+        first, *others = map(str, sorted(due))
+        words = site.sidecar.try_command("hold", first, "--until", "invoice-1", "--yes").stderr
+        assert f"message {first} waits in its dead-letter queue" in words
+        command("hold", *others[:4], "--yes")
+        command("discard", first, *others[2:], "--yes")
+        command("operation undo", "2")
+        eventually(
+            lambda: Counter(row["recall"] for row in site.rows()) == {"rules": 4, "held": 4},
+            what="all lie there as they did",
+            last=lambda _: str(site.rows()),
+        )
+        assert {row["id"]: row["due_at_ms"] for row in site.rows()} == due
+        assert site.lying() == count
+        command("release", "--destination", f"queue://{site.orders}", "--yes")
+        assert {row["recall"] for row in site.rows()} == {"rules"}
+        consumer.wait_for_successes(count, within_s=240)
+        assert len(consumer.events("failed")) == count
+    eventually(lambda: not site.rows(), what="nothing is left")
+
+
 @contextmanager
 def under_load(site: Site) -> Iterator[None]:
     """Send messages while the block runs; each fails once, and succeeds once."""

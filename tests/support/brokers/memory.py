@@ -27,7 +27,7 @@ from amqsidecar.model.destination import Destination, queue
 from amqsidecar.model.foreign_token import ForeignToken
 from amqsidecar.model.left_behind import LeftBehind
 from amqsidecar.model.outcome import Counters
-from amqsidecar.model.provenance import Provenance
+from amqsidecar.model.provenance import Provenance, lying_id
 from amqsidecar.model.send_terms import ROUTES, SendTerms
 from amqsidecar.policy.selector import PropertyOf
 from amqsidecar.schedule import BrokerSchedule
@@ -141,6 +141,7 @@ class MemoryBroker:
     watcher: Watcher = field(default_factory=Watcher)
     commits: int = 0
     newest_number: int = 0
+    origins: dict[bytes, Destination] = field(default_factory=dict)
 
     def queue(self, name: str) -> deque[StoredMessage]:
         """Return the queue of that name, made when missing."""
@@ -148,7 +149,7 @@ class MemoryBroker:
 
     def die(self, dead_letter_queue: str, message: StoredMessage, origin: Destination) -> None:
         """Put a message into a dead-letter queue as the broker would."""
-        message.origin = origin
+        message.origin = self.origins[message.body] = origin
         message.number = 0
         self.queue(dead_letter_queue).append(message)
 
@@ -193,6 +194,7 @@ class MemoryBroker:
                     redelivery_id=resend.redelivery_id,
                     redelivery_count=resend.redelivery_count,
                     redelivery_delay_ms=resend.redelivery_delay_ms,
+                    origin=self.origins.get(resend.message) if resend.is_final else None,
                     is_final=resend.is_final,
                     encoding=resend.encoding or ENCODING,
                 )
@@ -626,9 +628,7 @@ class MemoryLink:
             if message.encoding == self.encoding
         ]
         ids = intake.redelivery_ids
-        return islice(
-            (one for one in found if not ids or one.provenance.redelivery_id in ids), at_most
-        )
+        return islice((one for one in found if not ids or lying_id(one.provenance) in ids), at_most)
 
     def _take_step(self, name: str) -> None:
         self.step(name)

@@ -299,9 +299,12 @@ class MemoryTransaction:
         }
         self._forget(ids)
         for one, row in final.items():
-            final_queue = row.decided_queue
+            is_ruled = row.recall in (Recall.RULES, Recall.HELD)
             rows[one] = msgspec.structs.replace(
-                row, state=RowState.EXHAUSTED, final_queue=final_queue
+                row,
+                state=RowState.EXHAUSTED,
+                final_queue=row.decided_queue,
+                due_at_ms=row.received_at_ms + row.delay_ms if is_ruled else row.due_at_ms,
             )
 
     def _forget(self, ids: Sequence[int] | frozenset[int]) -> None:

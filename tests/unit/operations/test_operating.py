@@ -441,19 +441,32 @@ def test_a_person_holds_what_the_rules_redeliver_from_its_queue(
     )
     assert operation.changed == 1
     [row] = stage.store.list_rows(RowFilter(ids=(lying.id,)), 1)
-    assert (row.recall, row.reason) == (Recall.NONE, "held by cli:anna")
+    assert (row.recall, row.reason) == (Recall.HELD, "held by cli:anna")
     assert stage.changes("held") == {lying.redelivery_id: 1}
+    due_at_ms = row.due_at_ms
+    released = stage.finish(
+        stage.begin(Action.RELEASE, selection=Selection(rows=RowFilter(**chosen)))
+    )
+    assert released.changed == 1
+    [row] = stage.store.list_rows(RowFilter(ids=(lying.id,)), 1)
+    assert (row.recall, row.reason) == (Recall.RULES, None)
+    assert (row.state, row.due_at_ms) == (
+        RowState.EXHAUSTED,
+        max(due_at_ms, stage.clock.now_ms()),
+    )
 
 
 def test_nothing_is_held_in_its_queue_until_an_event_that_would_not_release_it(
     stage: Stage,
 ) -> None:
     [lying] = stage.lie(1)
-    chosen = Selection(rows=RowFilter(ids=(lying.id,)))
-    operation = stage.finish(stage.begin(Action.HOLD, selection=chosen, until="invoice-4711"))
-    assert operation.changed == 0
-    [row] = stage.store.list_rows(RowFilter(ids=(lying.id,)), 1)
-    assert (row.recall, row.reason) == (Recall.RULES, None)
+    [waiting] = stage.hold(1, state=RowState.WAITING)
+    for chosen in (RowFilter(ids=(lying.id,)), RowFilter()):
+        with pytest.raises(ActionRefused, match=f"message {lying.id} waits in its dead-letter"):
+            stage.begin(Action.HOLD, selection=Selection(rows=chosen), until="invoice-4711")
+    assert stage.store.operations(1) == []
+    for chosen in (RowFilter(ids=(waiting.id,)), RowFilter(state=RowState.WAITING)):
+        stage.begin(Action.HOLD, selection=Selection(rows=chosen), until="invoice-4711")
 
 
 @pytest.mark.parametrize(

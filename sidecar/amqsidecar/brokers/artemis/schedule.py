@@ -22,6 +22,7 @@ from amqsidecar.model.schedule import (
     ExhaustedTally,
     GateTally,
     InstanceView,
+    Recall,
     RowFilter,
     RowState,
     RowView,
@@ -132,6 +133,10 @@ class ArtemisSchedule:
         return b""
 
     def exhausted_tallies(self) -> list[ExhaustedTally]:
+        """Return nothing: see `keeps_exhausted_rows`."""
+        return []
+
+    def recalled(self, recall: Recall, limit: int) -> list[RowView]:
         """Return nothing: see `keeps_exhausted_rows`."""
         return []
 

@@ -1,6 +1,7 @@
 """Facts about a group and advice, in sentences."""
 
 from collections.abc import Container
+from typing import Final
 
 from amqsidecar.model.operation import Action
 from amqsidecar.model.schedule import Recall, RowState, RowView
@@ -8,6 +9,8 @@ from amqsidecar.operations.failures.groups import Group
 from amqsidecar.operations.overview import DestinationRecovery, RecoveryState
 from amqsidecar.operations.select import NEEDED_STATES
 from amqsidecar.operations.words import CAUSE_SOURCES, lacks_cause, many
+
+_LYING: Final = {Recall.RULES: RowState.WAITING, Recall.HELD: RowState.HELD}
 
 
 def known_of(group: Group, recovery: DestinationRecovery | None) -> list[str]:
@@ -66,9 +69,10 @@ def next_steps(group: Group, recovery: DestinationRecovery | None) -> list[str]:
 
 
 def acting_states(row: RowView) -> list[RowState]:
-    """Return a row's state, and that of waiting ones if it waits in its queue or for an event."""
-    waits = row.awaits is not None or (row.is_in_final_queue and row.recall is Recall.RULES)
-    return [row.state, *([RowState.WAITING] if waits else [])]
+    """Return the states of rows whose actions may change a row."""
+    lying = _LYING.get(row.recall) if row.is_in_final_queue else None
+    also = RowState.WAITING if row.awaits is not None else lying
+    return [row.state, *([also] if also else [])]
 
 
 def useless_actions(states: Container[RowState]) -> list[Action]:

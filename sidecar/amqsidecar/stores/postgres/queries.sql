@@ -393,7 +393,8 @@ DELETE FROM message WHERE id = ANY ({*_ids});
 -- name: exhaust_*_rows final named
 -- What was sent to its final dead-letter queue.
 UPDATE redelivery SET state = 3, reason = NULL, gate = NULL, passes_gates = false,
-    final_queue = coalesce(final_queue, destination)
+    final_queue = coalesce(final_queue, destination),
+    due_at_ms = CASE WHEN recall IN (8, 9) THEN received_at_ms + delay_ms ELSE due_at_ms END
 WHERE id = ANY ({*_ids});
 
 -- name: rename_in_* redelivery message

@@ -269,7 +269,8 @@ first_block
 
 -- name: exhaust_rows
 -- Rows with consecutive numbers were sent to their final dead-letter queue.
-UPDATE redelivery SET state = 3, reason = NULL, gate = NULL, passes_gates = 0
+UPDATE redelivery SET state = 3, reason = NULL, gate = NULL, passes_gates = 0,
+    due_at_ms = iif(recall IN (8, 9), received_at_ms + delay_ms, due_at_ms)
 WHERE id BETWEEN ? AND ? RETURNING destination, cause_group, final_queue;
 
 -- name: tally_of_ids
