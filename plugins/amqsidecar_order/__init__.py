@@ -174,7 +174,9 @@ def _turn(place: GroupPlace, verdict_ms: int, now_ms: int) -> tuple[int, str]:
     why = f"message {place.first_id} of its group goes first"
     until_ms = now_ms + ASK_AGAIN_MS + (place.before - 1) * verdict_ms
     if place.first_state is not RowState.WAITING:
-        return until_ms, f"{why}, and is {place.first_state}: a person must decide"
+        event = place.first_awaits
+        ends = f"it waits for {event}" if event else "a person must decide"
+        return until_ms, f"{why}, and is {place.first_state}: {ends}"
     return min(until_ms, max(now_ms, place.first_due_at_ms) + place.before * verdict_ms), why
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from amqsidecar.errors import StoreUnavailable
 from amqsidecar.model import row_changes
-from amqsidecar.model.cause_note import CauseNote
+from amqsidecar.model.cause_note import CauseNote, WaitFor
 from amqsidecar.model.event import AnyEvent, Cancelled, Held, Parked, Released, Retried
 from amqsidecar.model.operation import Action
 from amqsidecar.model.schedule import (
@@ -573,9 +573,12 @@ def test_rows_stand_in_their_groups_by_first_death_where_a_store_knows_groups(
         5: (0, 5, waiting, 1_000),
     }
     # A held message keeps its place, and so do those of an unfinished cycle.
-    store.change(RowFilter(ids=(2,)), row_changes.hold(1_500, "ann"))
+    store.change(RowFilter(ids=(2,)), row_changes.hold(1_500, "ann", WaitFor("invoice-1", 500)))
     cycle = begin(store, [taken_row(8, **of_g, redelivery_id="aa")], claim(store, limit=1))
-    assert places(store, 1, 3) == {1: (3, 2, RowState.HELD, 10), 3: (2, 2, RowState.HELD, 10)}
+    held = RowState.HELD
+    assert places(store, 1, 3) == {1: (3, 2, held, 2_000), 3: (2, 2, held, 2_000)}
+    with store.transaction() as tx:
+        assert tx.group_places([1])[1].first_awaits == "invoice-1"
     finish(store, cycle)
     # Where it goes is where it stands; what is cancelled is final, and stands nowhere.
     store.change(RowFilter(ids=(2,)), row_changes.redirect(1_500, "ann", "queue://else"))

@@ -189,13 +189,15 @@ class GroupPlace(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         before: how many rows are before it, `GROUP_PLACES_MAX` at most; 0 = it is the first.
         first_id: the first row of the group.
         first_state: the state of the first row.
-        first_due_at_ms: when the first row is to be sent, where it waits.
+        first_due_at_ms: when the first row is to be sent, where it waits; see `RowView.gate`.
+        first_awaits: the event outside that the first row waits for, where HELD; None = none.
     """
 
     before: int
     first_id: int
     first_state: RowState
     first_due_at_ms: int
+    first_awaits: str | None = None
 
 
 class RowView(msgspec.Struct, frozen=True, kw_only=True):

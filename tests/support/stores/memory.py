@@ -185,6 +185,7 @@ class MemoryTransaction:
                         first_id=group[0].id,
                         first_state=group[0].state,
                         first_due_at_ms=group[0].due_at_ms,
+                        first_awaits=group[0].gate if group[0].state is RowState.HELD else None,
                     )
         return places
 

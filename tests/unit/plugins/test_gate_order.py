@@ -145,6 +145,15 @@ def test_what_waits_for_a_person_holds_its_group_and_is_named(state: RowState) -
     assert asked(begun(), behind(3, state), 10_000) == (10_000 + ASK_AGAIN_MS + 2_000, told)
 
 
+def test_what_waits_for_an_event_names_it_in_place_of_a_person() -> None:
+    one = behind(3, RowState.HELD)
+    assert one.place is not None
+    place = replace(one.place, first_awaits="invoice-1")
+    told = "order: message 7 of its group goes first, and is held: it waits for invoice-1"
+    found = asked(begun(), replace(one, place=place), 10_000)
+    assert found == (10_000 + ASK_AGAIN_MS + 2_000, told)
+
+
 def test_nobody_waits_long_for_one_that_a_person_may_cancel() -> None:
     found = asked(begun(), behind(2, first_due_at_ms=10**9), 10_000)
     assert found is not None

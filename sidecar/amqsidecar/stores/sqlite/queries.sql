@@ -162,7 +162,7 @@ SELECT r.id, (
             AND b.is_final = 0 AND b.redelivery_id < r.redelivery_id
         LIMIT :most
     )
-), f.id, f.state, f.due_at_ms
+), f.id, f.state, f.due_at_ms, iif(f.state = 1, f.gate, NULL)
 FROM json_each(:ids)
 CROSS JOIN redelivery AS r NOT INDEXED ON r.id = json_each.value AND r.is_final = 0
 CROSS JOIN redelivery AS f NOT INDEXED ON f.id = (

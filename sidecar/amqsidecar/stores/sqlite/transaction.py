@@ -154,8 +154,9 @@ class SqliteTransaction:
                     first_id=first_id,
                     first_state=STATES[state],
                     first_due_at_ms=due_at_ms,
+                    first_awaits=event,
                 )
-                for row_id, before, first_id, state, due_at_ms in self._database.query(
+                for row_id, before, first_id, state, due_at_ms, event in self._database.query(
                     "group_places", values
                 )
             }
