@@ -8,7 +8,7 @@ matters reported before, so a notice that a crash prevents is found again after 
 import secrets
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -50,6 +50,7 @@ class Phase(StrEnum):
     ENDED = "ended"
 
 
+_KINDS: Final = frozenset(one.value for one in Kind)
 _ENDS: Final = frozenset(Kind) - {Kind.NEW_CAUSE, Kind.OPERATION}
 """Kinds that have ended when they are not there any more."""
 
@@ -125,6 +126,7 @@ class WebhookOutbox(msgspec.Struct, kw_only=True):
         dropped: matters and notices that were dropped.
         beyond: matters of each kind that there is no room for now.
         has_looked: exhausted messages that were there before are not reported.
+        unread: what a newer version wrote, by field: only a newer one reports it.
     """
 
     stream: str
@@ -138,13 +140,47 @@ class WebhookOutbox(msgspec.Struct, kw_only=True):
     known: dict[str, ReportedMatter] = msgspec.field(default_factory=dict)
     pending: list[Notice] = msgspec.field(default_factory=list)
     log: list[Notice] = msgspec.field(default_factory=list)
+    unread: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 def read_outbox(body: bytes | None, now_ms: int) -> WebhookOutbox:
     """Return an outbox out of its value; None = a new one."""
-    if body:
-        return msgspec.json.decode(body, type=WebhookOutbox)
-    return WebhookOutbox(stream=secrets.token_hex(4), begun_ms=now_ms)
+    if not body:
+        return WebhookOutbox(stream=secrets.token_hex(4), begun_ms=now_ms)
+    written: dict[str, Any] = msgspec.json.decode(body)
+    unread = {name: written.pop(name) for name in {*written} - {*WebhookOutbox.__struct_fields__}}
+    for name in ("known", "beyond"):
+        parts: dict[str, Any] = written.get(name, {})
+        left = [key for key in parts if key.partition("\n")[0] not in _KINDS]
+        unread[name] = {key: parts.pop(key) for key in left}
+    for name in ("pending", "log"):
+        unread[name] = [one for one in written.get(name, ()) if not _is_readable(one)]
+        written[name] = [one for one in written.get(name, ()) if one not in unread[name]]
+    return msgspec.convert({**written, "unread": unread}, WebhookOutbox)
+
+
+def write_outbox(outbox: WebhookOutbox) -> bytes:
+    """Return an outbox's value, with what a newer version wrote in its places."""
+    value = msgspec.to_builtins(outbox)
+    for name, left in value.pop("unread").items():
+        match left:
+            case dict():
+                value[name] = left | value.get(name, {})
+            case list():
+                value[name] = [*value.get(name, ()), *left]
+            case _:
+                value[name] = left
+    return msgspec.json.encode(value)
+
+
+def _is_readable(written: dict[str, Any]) -> bool:
+    """Return whether this version knows all that a notice says."""
+    try:
+        known = msgspec.to_builtins(msgspec.convert(written, Notice))
+    except msgspec.ValidationError:
+        return False
+    pairs = (written, known), (written["matter"], known["matter"])
+    return all(name in names for said, names in pairs for name, value in said.items() if value)
 
 
 def forget_outboxes(schedule: Schedule, names: Collection[str], now_ms: int) -> Iterator[str]:
@@ -225,6 +261,10 @@ def collect(
         outbox.dropped += max(0, beyond - outbox.beyond.get(kind, 0))
         outbox.beyond[kind] = beyond
     outbox.has_looked |= Kind.EXHAUSTED in found
+    left = outbox.unread.get("pending", ())
+    kept = [one for one in left if now_ms - one["at_ms"] < GIVE_UP_MS]
+    outbox.dropped += len(left) - len(kept)
+    outbox.unread |= {"pending": kept} if left else {}
 
 
 def _compare(outbox: WebhookOutbox, key: str, now_ms: int, update_ms: int) -> None:

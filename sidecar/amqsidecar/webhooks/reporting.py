@@ -8,7 +8,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-import msgspec
 import structlog
 
 from amqsidecar.clock import Clock
@@ -27,6 +26,7 @@ from amqsidecar.webhooks.outbox import (
     holds,
     read_outbox,
     settle,
+    write_outbox,
 )
 from amqsidecar.webhooks.sending import Address, NotDelivered, send
 
@@ -126,7 +126,7 @@ def change_outbox(
         outbox = read_outbox(before, now_ms)
         if not change(outbox):
             return None
-        after = msgspec.json.encode(outbox)
+        after = write_outbox(outbox)
         if after == before or schedule.swap_value(PREFIX + name, before, after):
             return outbox
     return None

@@ -23,6 +23,7 @@ from amqsidecar.webhooks.outbox import (
     holds,
     read_outbox,
     settle,
+    write_outbox,
 )
 
 WANTED = WantedMatters(kinds=frozenset(Kind), gather_ms=10, update_ms=100)
@@ -44,7 +45,7 @@ class Reports:
         """Return phase, count and more of each notice."""
         found: Mapping[Kind, Sequence[Matter]] = {kind or matters[0].kind: matters}
         # Why packed: what the store does not keep must not decide.
-        self.outbox = read_outbox(msgspec.json.encode(self.outbox), 0)
+        self.outbox = read_outbox(write_outbox(self.outbox), 0)
         collect(self.outbox, found, lambda _, one: self.groups.get(one, one), at_ms, WANTED)
         notices = []
         while (notice := due_notice(self.outbox, at_ms)) is not None:
@@ -174,3 +175,34 @@ def test_one_process_holds_an_outbox_until_it_gave_no_sign_for_too_long() -> Non
     assert not holds(outbox, "two", LEASE_MS + LEASE_MS // 2)
     assert holds(outbox, "two", LEASE_MS + LEASE_MS // 2 + 1)
     assert not holds(outbox, "one", LEASE_MS + LEASE_MS // 2 + 2)
+
+
+def test_what_a_newer_version_wrote_is_kept_for_it_and_not_sent(reports: Reports) -> None:
+    assert reports.look(10, new_cause(3)) == []
+    assert reports.look(20, new_cause(3)) == [(Phase.BEGUN, 3, 3)]
+    add_test(reports.outbox, "ann", 20)
+    written = msgspec.to_builtins(reports.outbox)
+    [plain] = written["pending"]
+    newer = [
+        plain | {"id": "s-8", "urgency": 2},
+        plain | {"id": "s-9", "matter": plain["matter"] | {"kind": "drift"}},
+        plain | {"id": "s-7", "matter": plain["matter"] | {"trace": "t"}},
+        plain | {"id": "s-6", "phase": "muted"},
+    ]
+    known = {"drift\nqueue://a": {"matter": {"kind": "drift"}, "reported": 2}}
+    written["pending"] = [*newer, plain | {"urgency": 0}]
+    written["known"] |= known
+    written["beyond"]["drift"] = 4
+    written["region"] = "eu"
+    reports.outbox = read_outbox(msgspec.json.encode(written), 0)
+    assert reports.look(30, new_cause(3)) == [(Phase.BEGUN, 1, 1)]
+    assert reports.look(200, new_cause(5)) == [(Phase.UPDATED, 5, 2)]
+    after = msgspec.json.decode(write_outbox(reports.outbox))
+    assert after["pending"] == newer
+    assert known.items() <= after["known"].items()
+    assert (after["beyond"]["drift"], after["region"]) == (4, "eu")
+    body = write_outbox(reports.outbox)
+    assert write_outbox(read_outbox(body, 0)) == body
+    collect(reports.outbox, {}, lambda _, one: one, 20 + GIVE_UP_MS, WANTED)
+    assert reports.outbox.dropped == 4
+    assert "s-8" not in write_outbox(reports.outbox).decode()
