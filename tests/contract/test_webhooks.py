@@ -24,7 +24,7 @@ from amqsidecar.telemetry.health import LinkPart, Readiness
 from amqsidecar.telemetry.metrics import Metrics
 from amqsidecar.web_client import Client, permits
 from amqsidecar.webhooks import reporting
-from amqsidecar.webhooks.matters import LOOK_S, Matters
+from amqsidecar.webhooks.matters import LOOK_S, OUT_MS, Matters
 from amqsidecar.webhooks.outbox import (
     GIVE_UP_MS,
     PREFIX,
@@ -330,8 +330,17 @@ def test_a_destination_that_does_not_recover_is_reported(site: Site) -> None:
         )
     with site.store.transaction() as tx:
         tx.record(events)
-    site.look(site.reporter(kinds=frozenset({Kind.NOT_RECOVERING})))
+    site.add_rows(1, 1, RowState.HELD, destination="queue://a")
+    reporter = site.reporter(kinds=frozenset({Kind.NOT_RECOVERING}))
+    site.look(reporter)
     assert site.said() == [(Phase.BEGUN, "queue://a", 1)]
+    site.clock.advance(OUT_MS)
+    site.look(reporter)
+    assert len(site.said()) == 1
+    # The last one leaves for another queue.
+    site.store.change(RowFilter(), row_changes.redirect(0, "ann", "queue://b"))
+    site.look(reporter)
+    assert site.said()[1:] == [(Phase.ENDED, "queue://a", 0)]
 
 
 def test_an_old_message_is_reported_until_it_is_gone(site: Site) -> None:

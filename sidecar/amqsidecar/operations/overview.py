@@ -273,7 +273,7 @@ def read_recoveries(
     from_ms = now_ms - DAY_MS
     changes = list(_changes(schedule, from_ms))
     periods: dict[ChartMark, list[str]] = defaultdict(list)
-    for place in _count_resends(schedule, from_ms, now_ms)[0]:
+    for place in count_resends(schedule, from_ms, now_ms)[0]:
         if destination in (None, place):
             since = max(
                 (mark for mark, about in changes if about in (None, place)),
@@ -284,13 +284,13 @@ def read_recoveries(
     found = []
     for since, places in periods.items():
         # Why the whole minute: counts are kept by the minute.
-        resent, returned = _count_resends(schedule, since.at_ms - since.at_ms % BUCKET_MS, now_ms)
+        resent, returned = count_resends(schedule, since.at_ms - since.at_ms % BUCKET_MS, now_ms)
         found += [_recovery(one, since, share(returned[one], resent[one])) for one in places]
     found.sort(key=lambda one: (-one.came_back.low, one.destination))
     return [_with_depth(schedule, one, now_ms) for one in found[:_RECOVERIES_MAX]]
 
 
-def _count_resends(
+def count_resends(
     schedule: Schedule, from_ms: int, now_ms: int
 ) -> tuple[Counter[str], Counter[str]]:
     """Return how many messages were re-sent to each destination, and how many came back."""

@@ -18,7 +18,7 @@ from amqsidecar.model.schedule import RowFilter, RowState
 from amqsidecar.operations.failures.former_groups import Place, read_cause_groups
 from amqsidecar.operations.failures.groups import DAY_MS, read_groups
 from amqsidecar.operations.markers import new_since
-from amqsidecar.operations.overview import RecoveryState, read_recoveries
+from amqsidecar.operations.overview import RecoveryState, count_resends, read_recoveries
 from amqsidecar.schedule import Schedule
 from amqsidecar.telemetry.health import Readiness
 from amqsidecar.webhooks.outbox import Kind, Matter
@@ -28,6 +28,9 @@ IDLE_S: Final = 20.0
 """Between looks where nothing happened."""
 SHARE: Final = 100
 """The shortest pause after a look, as a multiple of the look's duration."""
+
+OUT_MS: Final = 600_000
+"""A message that was re-sent so long ago is taken for consumed."""
 
 _OPERATIONS: Final = 50
 _DESTINATIONS: Final = 500
@@ -151,9 +154,16 @@ def _read_operations(schedule: Schedule) -> Iterator[Matter]:
 
 
 def _read_recoveries(schedule: Schedule, now_ms: int) -> Iterator[Matter]:
-    """Yield destinations whose re-sent messages come back; where it is not clear, quiet."""
-    for one in read_recoveries(schedule, now_ms):
-        if one.state is RecoveryState.HOLDS:
+    """Yield destinations whose re-sent messages come back; where it is not clear, quiet.
+
+    Where no message is kept and none was re-sent lately, nothing is left to recover.
+    """
+    found = read_recoveries(schedule, now_ms)
+    left = {one.destination for one in schedule.tallies() if one.count}
+    if not left.issuperset(one.destination for one in found):
+        left |= count_resends(schedule, now_ms - OUT_MS, now_ms)[0].keys()
+    for one in found:
+        if one.state is RecoveryState.HOLDS or one.destination not in left:
             continue
         share = f"{one.came_back.part} of {one.came_back.whole} re-sent messages came back"
         yield Matter(
