@@ -4,7 +4,9 @@ import asyncio
 import os
 import socket
 import ssl
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
@@ -95,13 +97,27 @@ class Client:
         Raises:
             Unreachable: see there. A POST may have been carried out all the same.
         """
-        heads: list[RawAnswer] = []
+        answer = RawAnswer(0, b"")
+        content = bytearray()
         try:
-            async with asyncio.timeout(self._timeout_s):
-                return await self._ask(url, headers, body, heads)
+            async with (
+                asyncio.timeout(self._timeout_s),
+                self._sent(url, headers, body) as next_event,
+            ):
+                while not isinstance(event := await next_event(), h11.EndOfMessage):
+                    if isinstance(event, h11.Response):
+                        pause = dict(event.headers).get(b"retry-after", b"").decode("latin-1")
+                        answer = RawAnswer(event.status_code, b"", pause)
+                    elif isinstance(event, h11.Data):
+                        content += event.data
+                        if len(content) > self._max_bytes:
+                            raise ValueError(f"the answer has more than {self._max_bytes:,} bytes")
+                    elif not isinstance(event, h11.InformationalResponse):
+                        raise ConnectionError("the connection ended before the answer did")
+                return answer._replace(body=bytes(content))
         except (OSError, ValueError, h11.ProtocolError) as error:
-            if heads and not self._needs_body:
-                return heads[0]
+            if answer.status and not self._needs_body:
+                return answer
             reason = str(error) or repr(error)
             if isinstance(error, TimeoutError):
                 reason = f"no answer within {self._timeout_s:g} s"
@@ -110,9 +126,11 @@ class Client:
                 reason = os.strerror(error.errno)
             raise Unreachable(reason) from error
 
-    async def _ask(
-        self, url: str, headers: Mapping[str, str], body: bytes | None, heads: list[RawAnswer]
-    ) -> RawAnswer:
+    @asynccontextmanager
+    async def _sent(
+        self, url: str, headers: Mapping[str, str], body: bytes | None
+    ) -> AsyncIterator[Callable[[], Awaitable[object]]]:
+        """Send a request; return what reads the next event of its answer."""
         parts = urlsplit(url)
         is_tls = parts.scheme == "https"
         tls = self._tls if is_tls else None
@@ -134,7 +152,7 @@ class Client:
         reader, writer = await self._open(parts.hostname or "", port, tls)
         try:
             writer.write(b"".join(one or b"" for one in data))
-            return await self._read(connection, reader, heads)
+            yield partial(_next_event, connection, reader)
         finally:
             # Why not awaited: a hung sidecar does not end a TLS connection.
             writer.transport.abort()
@@ -158,23 +176,8 @@ class Client:
                     problem = error
         raise problem
 
-    async def _read(
-        self, connection: h11.Connection, reader: asyncio.StreamReader, heads: list[RawAnswer]
-    ) -> RawAnswer:
-        """Return the answer; its head is in `heads` from when it has come."""
-        body = bytearray()
-        while True:
-            event = connection.next_event()
-            if event is h11.NEED_DATA:
-                connection.receive_data(await reader.read(_PIECE_BYTES))
-            elif isinstance(event, h11.Response):
-                pause = dict(event.headers).get(b"retry-after", b"").decode("latin-1")
-                heads.append(RawAnswer(event.status_code, b"", pause))
-            elif isinstance(event, h11.Data):
-                body += event.data
-                if len(body) > self._max_bytes:
-                    raise ValueError(f"the answer has more than {self._max_bytes:,} bytes")
-            elif isinstance(event, h11.EndOfMessage):
-                return heads[0]._replace(body=bytes(body))
-            elif not isinstance(event, h11.InformationalResponse):
-                raise ValueError("the connection ended before the answer did")
+
+async def _next_event(connection: h11.Connection, reader: asyncio.StreamReader) -> object:
+    while (event := connection.next_event()) is h11.NEED_DATA:
+        connection.receive_data(await reader.read(_PIECE_BYTES))
+    return event

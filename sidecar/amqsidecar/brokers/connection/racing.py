@@ -4,7 +4,7 @@ import socket
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from functools import partial
-from queue import Empty, SimpleQueue
+from queue import Empty, Queue
 from threading import Lock, Thread
 from typing import Any, Final
 
@@ -59,7 +59,8 @@ def race(
     An attempt begins once another has failed, or after `_HEAD_START_S`. Closing the generator
     closes the sockets that it has not yielded; nothing was sent over them.
     """
-    ended: SimpleQueue[tuple[int, _Opened]] = SimpleQueue()
+    # Why not SimpleQueue: a wait for it may never end in CPython 3.11.
+    ended: Queue[tuple[int, _Opened]] = Queue()
     lock = Lock()
     is_over = False
 
