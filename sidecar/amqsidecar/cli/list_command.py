@@ -8,18 +8,16 @@ import typer
 from amqsidecar.cli.opened import opened_view
 from amqsidecar.cli.options import (
     Chosen,
-    ConfigFile,
     FilterContains,
     FilterProperty,
     Output,
     OutputFormat,
-    Sets,
     Wide,
-    takes,
 )
 from amqsidecar.cli.printing import print_json, print_rows, say
-from amqsidecar.cli.reading import check_of_broker, find_group, read_config, read_selection
+from amqsidecar.cli.reading import check_of_broker, find_group, read_selection, takes
 from amqsidecar.clock import SystemClock
+from amqsidecar.config.schema import Config
 from amqsidecar.errors import NothingFound
 from amqsidecar.model.cause import reason_line
 from amqsidecar.model.schedule import RowFilter, RowView
@@ -40,13 +38,11 @@ class ListChoice(Chosen):
         str, typer.Option(metavar="N", help="Start of the page: `next_after` of the page before.")
     ] = ""
     wide: Wide = False
-    config_file: ConfigFile = None
-    sets: Sets = None
     output: Output = OutputFormat.TEXT
 
 
 @takes(ListChoice)
-def list_(listed: ListChoice) -> None:
+def list_(listed: ListChoice, config: Config) -> None:
     """List messages by number, exhausted ones after all others.
 
     \b
@@ -56,7 +52,6 @@ def list_(listed: ListChoice) -> None:
     "final_queue", "recall", "recall_operation", "group": null | number}],
     "next_after": null | number | text}
     """  # noqa: D301 - the backspace makes the library keep the lines
-    config = read_config(listed.config_file, listed.sets)
     now_ms = SystemClock().now_ms()
     selection = read_selection(listed, now_ms)
     check_of_broker(config.store.url, selection, is_simple=listed.group is None)

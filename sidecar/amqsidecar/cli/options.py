@@ -1,12 +1,10 @@
 """Options that several commands have; `reading.py` reads them. Imports nothing heavy."""
 
-import inspect
 import re
-from collections.abc import Callable, Collection
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, Final
 
 import typer
 
@@ -14,8 +12,6 @@ from amqsidecar.model.schedule import RowState
 
 INT_MAX: Final = 2**31 - 1
 """The largest whole number that an option takes: brokers count by Java's int."""
-
-Options = TypeVar("Options")
 
 
 class OutputFormat(StrEnum):
@@ -157,37 +153,6 @@ class Chosen:
             metavar="NAME", help="Only messages that wait for this event (`hold --until`)."
         ),
     ] = None
-
-
-def takes(
-    options: type[Options], *, but: Collection[str] = ()
-) -> Callable[[Callable[[Options], None]], Callable[..., None]]:
-    """Make a command of a function that takes its options as one value.
-
-    Args:
-        options: a dataclass; each field is an option, or an argument.
-        but: fields that the command does not have.
-    """
-
-    def decorate(function: Callable[[Options], None]) -> Callable[..., None]:
-        def command(**values: object) -> None:
-            function(options(**values))
-
-        parameters = [
-            inspect.Parameter(
-                field.name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=inspect.Parameter.empty if field.default is MISSING else field.default,
-                annotation=field.type,
-            )
-            for field in fields(options)  # type: ignore[arg-type]
-            if field.name not in but
-        ]
-        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        command.__doc__ = function.__doc__
-        return command
-
-    return decorate
 
 
 _UNIT_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}

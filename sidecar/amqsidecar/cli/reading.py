@@ -2,10 +2,11 @@
 
 import inspect
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import MISSING, fields
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import typer
 
@@ -19,6 +20,8 @@ from amqsidecar.model.schedule import RowFilter
 from amqsidecar.operations.conditions import CONDITIONS, ConditionRefused, given, select
 from amqsidecar.operations.failures.find_group import with_group
 from amqsidecar.schedule import ScheduleView
+
+Options = TypeVar("Options")
 
 
 def configured(function: Callable[..., None]) -> Callable[..., None]:
@@ -37,6 +40,40 @@ def configured(function: Callable[..., None]) -> Callable[..., None]:
     ]
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return command
+
+
+def takes(
+    options: type[Options], *, but: Collection[str] = ()
+) -> Callable[[Callable[[Options, Config], None]], Callable[..., None]]:
+    """Make a command of a function that takes its options as one value, and the configuration.
+
+    Args:
+        options: a dataclass; each field is an option, or an argument.
+        but: fields that the command does not have.
+    """
+
+    def decorate(function: Callable[[Options, Config], None]) -> Callable[..., None]:
+        def command(config: Config, **values: object) -> None:
+            function(options(**values), config)
+
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        parameters = [
+            inspect.Parameter(
+                field.name,
+                keyword,
+                default=inspect.Parameter.empty if field.default is MISSING else field.default,
+                annotation=field.type,
+            )
+            for field in fields(options)  # type: ignore[arg-type]
+            if field.name not in but
+        ]
+        # Why before the last: `--output` ends every help.
+        parameters.insert(-1, inspect.Parameter("config", keyword))
+        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        command.__doc__ = function.__doc__
+        return configured(command)
+
+    return decorate
 
 
 def read_config(config_file: Path | None, sets: Sequence[str] | None) -> Config:

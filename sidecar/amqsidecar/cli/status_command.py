@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 
 from amqsidecar.cli.opened import opened_view
-from amqsidecar.cli.options import Chosen, ConfigFile, Output, OutputFormat, Sets, takes
+from amqsidecar.cli.options import Chosen, Output, OutputFormat
 from amqsidecar.cli.printing import print_fact, print_json, print_line, print_table
-from amqsidecar.cli.reading import check_of_broker, find_group, read_config, read_selection
+from amqsidecar.cli.reading import check_of_broker, find_group, read_selection, takes
 from amqsidecar.clock import SystemClock
+from amqsidecar.config.schema import Config
 from amqsidecar.model.schedule import GateTally
 from amqsidecar.operations.browse import Status, read_status
 from amqsidecar.operations.words import (
@@ -24,13 +25,11 @@ from amqsidecar.operations.words import (
 class Wanted(Chosen):
     """The values of the options."""
 
-    config_file: ConfigFile = None
-    sets: Sets = None
     output: Output = OutputFormat.TEXT
 
 
 @takes(Wanted)
-def status(wanted: Wanted) -> None:
+def status(wanted: Wanted, config: Config) -> None:
     """Print waiting messages by destination and state.
 
     Filters say which messages are counted; all else is about the whole schedule.
@@ -48,7 +47,6 @@ def status(wanted: Wanted) -> None:
     "at_least", "seen_at_ms"}] (messages of dead-letter queues that are not read, and not in the
     schedule)}
     """  # noqa: D301 - the backspace makes the library keep the lines
-    config = read_config(wanted.config_file, wanted.sets)
     now_ms = SystemClock().now_ms()
     selection = read_selection(wanted, now_ms)
     check_of_broker(config.store.url, selection, is_simple=wanted.group is None)

@@ -21,7 +21,7 @@ from amqsidecar.cli.operate.operations_command import (
     usage_errors,
 )
 from amqsidecar.cli.operate.options import JUDGED, WAITING, Asked, read_chosen, read_pace
-from amqsidecar.cli.options import OutputFormat, duration_ms, takes
+from amqsidecar.cli.options import OutputFormat, duration_ms
 from amqsidecar.cli.printing import (
     confirmed,
     print_json,
@@ -30,7 +30,7 @@ from amqsidecar.cli.printing import (
     progress_bar,
     say,
 )
-from amqsidecar.cli.reading import check_of_broker, find_group, read_config
+from amqsidecar.cli.reading import check_of_broker, find_group, takes
 from amqsidecar.cli.times import zoned_time
 from amqsidecar.cli.user import cli_actor
 from amqsidecar.clock import SystemClock
@@ -70,18 +70,18 @@ _INTERRUPTED_WITHIN_S = 0.1
 
 
 @takes(Asked, but=("to", *WAITING))
-def retry(asked: Asked) -> None:
+def retry(asked: Asked, config: Config) -> None:
     """Redeliver now, held and parked messages too.
 
     JSON: {"action", "matched", "changed", "overtaken", "stopped", "operation", "undoable"}; with
     --pace, --probe, --ramp, --stop-share, --careful, --at or --detach as `operation show`; with
     --dry-run the preview
     """
-    _act("retry", asked)
+    _act("retry", asked, config)
 
 
 @takes(Asked, but=WAITING)
-def redirect(asked: Asked) -> None:
+def redirect(asked: Asked, config: Config) -> None:
     """Send to another destination now.
 
     The redelivery count stays the same.
@@ -90,62 +90,61 @@ def redirect(asked: Asked) -> None:
     """
     if not asked.to:
         raise typer.BadParameter("give the destination: --to queue://NAME")
-    _act("redirect", asked)
+    _act("redirect", asked, config)
 
 
 @takes(Asked, but=("to", "ids_from", *JUDGED, *WAITING))
-def give_up(asked: Asked) -> None:
+def give_up(asked: Asked, config: Config) -> None:
     """Send to the final dead-letter queue now.
 
     Asks first, or wants --yes.
 
     JSON: as `retry`
     """
-    _act("cancel", asked)
+    _act("cancel", asked, config)
 
 
 @takes(Asked, but=("to", *JUDGED, *WAITING))
-def discard(asked: Asked) -> None:
+def discard(asked: Asked, config: Config) -> None:
     """Drop messages; for an hour `operation undo` puts them back. Asks first, or wants --yes.
 
     JSON: as `retry`
     """
-    _act("discard", asked)
+    _act("discard", asked, config)
 
 
 @takes(Asked, but=("to", "state", "ids_from", *JUDGED, *WAITING))
-def take_back(asked: Asked) -> None:
+def take_back(asked: Asked, config: Config) -> None:
     """Take exhausted messages out of their final queue.
 
     They are kept in the schedule until a person acts.
 
     JSON: as `retry`
     """
-    _act("take-back", asked)
+    _act("take-back", asked, config)
 
 
 @takes(Asked, but=("to", "state", "ids_from", *JUDGED))
-def hold(asked: Asked) -> None:
+def hold(asked: Asked, config: Config) -> None:
     """Keep messages until a person or an event releases them.
 
     JSON: as `retry`
     """
-    _act("hold", asked)
+    _act("hold", asked, config)
 
 
 @takes(Asked, but=("to", "state", "ids_from", *JUDGED, *WAITING))
-def release(asked: Asked) -> None:
+def release(asked: Asked, config: Config) -> None:
     """Release held messages.
 
     They are sent at their due time, at once if it has passed.
 
     JSON: as `retry`
     """
-    _act("release", asked)
+    _act("release", asked, config)
 
 
-def _act(name: str, asked: Asked) -> None:
-    config = read_config(asked.config_file, asked.sets)
+def _act(name: str, asked: Asked, config: Config) -> None:
     if asked.ids_from is not None:
         asked = replace(asked, ids=[*(asked.ids or ()), *read_ids(asked.ids_from)])
     now_ms = SystemClock().now_ms()

@@ -5,13 +5,13 @@ from typing import Annotated
 import typer
 
 from amqsidecar.cli.opened import opened_schedule
+from amqsidecar.cli.operate.operations_command import usage_errors
 from amqsidecar.cli.options import Output, OutputFormat
 from amqsidecar.cli.printing import print_json, print_line
 from amqsidecar.cli.reading import configured
 from amqsidecar.cli.user import cli_actor
 from amqsidecar.clock import SystemClock
 from amqsidecar.config.schema import Config
-from amqsidecar.operations.act import ActionRefused
 from amqsidecar.operations.markers import report_event
 from amqsidecar.operations.words import one_line
 
@@ -30,11 +30,8 @@ def event(
     \b
     JSON: {"name", "at_ms", "author"}
     """  # noqa: D301 - the backspace makes the library keep the lines
-    with opened_schedule(config, read_only=False) as store:
-        try:
-            signal = report_event(store, name, cli_actor(), SystemClock().now_ms())
-        except ActionRefused as error:
-            raise typer.BadParameter(str(error)) from error
+    with opened_schedule(config, read_only=False) as store, usage_errors():
+        signal = report_event(store, name, cli_actor(), SystemClock().now_ms())
     if output is OutputFormat.JSON:
         print_json(signal)
         return

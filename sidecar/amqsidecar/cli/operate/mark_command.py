@@ -5,13 +5,13 @@ from typing import Annotated
 import typer
 
 from amqsidecar.cli.opened import opened_schedule
+from amqsidecar.cli.operate.operations_command import usage_errors
 from amqsidecar.cli.options import Output, OutputFormat
 from amqsidecar.cli.printing import print_json, print_line, say
 from amqsidecar.cli.reading import configured
 from amqsidecar.cli.user import cli_actor
 from amqsidecar.clock import SystemClock
 from amqsidecar.config.schema import Config
-from amqsidecar.operations.act import ActionRefused
 from amqsidecar.operations.markers import MARKERS_MAX, set_marker
 from amqsidecar.operations.words import clock_time, one_line
 
@@ -46,12 +46,9 @@ def mark(
     """  # noqa: D301 - the backspace makes the library keep the lines
     if text is None and destination:
         raise typer.BadParameter("give the text of the marker")
-    with opened_schedule(config, read_only=text is None) as store:
+    with opened_schedule(config, read_only=text is None) as store, usage_errors():
         if text is not None:
-            try:
-                set_marker(store, text, destination, cli_actor(), SystemClock().now_ms())
-            except ActionRefused as error:
-                raise typer.BadParameter(str(error)) from error
+            set_marker(store, text, destination, cli_actor(), SystemClock().now_ms())
         markers = store.markers(0, MARKERS_MAX)
     if output is OutputFormat.JSON:
         print_json(markers)

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from amqsidecar.cli.opened import opened_schedule
+from amqsidecar.cli.operate.operations_command import usage_errors
 from amqsidecar.cli.options import (
     FilterDestination,
     FilterGroup,
@@ -21,7 +22,6 @@ from amqsidecar.config.schema import Config
 from amqsidecar.errors import NothingFound
 from amqsidecar.model.failure import GroupNote
 from amqsidecar.model.schedule import RowFilter
-from amqsidecar.operations.act import ActionRefused
 from amqsidecar.operations.failures.find_group import the_group
 from amqsidecar.operations.failures.former_groups import Place
 from amqsidecar.operations.failures.notes import read_notes, write_note
@@ -87,7 +87,7 @@ def note(
     name = canonical(destination, "--destination")
     snooze_ms = None if snooze is None else duration_ms(snooze, "--snooze", least_ms=0)
     is_written = (text, owner, snooze, mute, merge_into) != (None,) * 5
-    with opened_schedule(config, read_only=not is_written) as store:
+    with opened_schedule(config, read_only=not is_written) as store, usage_errors():
         if reference is not None:
             name, cause_group = _find_place(store, reference)
         place = the_group(store, RowFilter(destination=name), part=cause_group, number=group)
@@ -97,21 +97,17 @@ def note(
         elif merge_into == "" and cause_group:
             place = place[0], cause_group
         if is_written:
-            try:
-                now_ms = SystemClock().now_ms()
-                write_note(
-                    store,
-                    place,
-                    text or "",
-                    cli_actor(),
-                    now_ms,
-                    owner=owner,
-                    snooze_ms=snooze_ms,
-                    is_muted=mute,
-                    merge_into=merge_into,
-                )
-            except ActionRefused as error:
-                raise typer.BadParameter(str(error)) from error
+            write_note(
+                store,
+                place,
+                text or "",
+                cli_actor(),
+                SystemClock().now_ms(),
+                owner=owner,
+                snooze_ms=snooze_ms,
+                is_muted=mute,
+                merge_into=merge_into,
+            )
         notes = read_notes(store, place)
     if output is OutputFormat.JSON:
         print_json(notes)

@@ -2,7 +2,7 @@
 
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -14,16 +14,13 @@ import typer
 from amqsidecar.cli.opened import opened_schedule
 from amqsidecar.cli.options import (
     INT_MAX,
-    ConfigFile,
     Output,
     OutputFormat,
     Reason,
-    Sets,
     duration_ms,
-    takes,
 )
 from amqsidecar.cli.printing import print_json, print_line, print_rows, say
-from amqsidecar.cli.reading import configured, read_config
+from amqsidecar.cli.reading import configured, takes
 from amqsidecar.cli.user import cli_actor
 from amqsidecar.clock import SystemClock
 from amqsidecar.config.schema import Config
@@ -65,8 +62,6 @@ class ChangeOptions:
 
     number: Number
     reason: Reason = ""
-    config_file: ConfigFile = None
-    sets: Sets = None
     output: Output = OutputFormat.TEXT
 
 
@@ -191,48 +186,47 @@ def show(
 
 @operation.command("pause")
 @takes(ChangeOptions)
-def _pause(given: ChangeOptions) -> None:
+def _pause(given: ChangeOptions, config: Config) -> None:
     """Pause an operation until it is resumed.
 
     JSON: as `operation show`
     """
-    _change(operate.pause, given)
+    _change(operate.pause, given, config)
 
 
 @operation.command("resume")
 @takes(ChangeOptions)
-def _resume(given: ChangeOptions) -> None:
+def _resume(given: ChangeOptions, config: Config) -> None:
     """Resume a paused or stopped operation, with a new probe.
 
     The service carries it out.
 
     JSON: as `operation show`
     """
-    _change(operate.resume, given)
+    _change(operate.resume, given, config)
 
 
 @operation.command("cancel")
 @takes(ChangeOptions)
-def _cancel(given: ChangeOptions) -> None:
+def _cancel(given: ChangeOptions, config: Config) -> None:
     """End an operation; its finished work stays.
 
     The rest of its messages stays untouched.
 
     JSON: as `operation show`
     """
-    _change(operate.cancel, given)
+    _change(operate.cancel, given, config)
 
 
 @operation.command("undo")
 @takes(ChangeOptions)
-def _undo(given: ChangeOptions) -> None:
+def _undo(given: ChangeOptions, config: Config) -> None:
     """Restore the messages of a discard of the last hour.
 
     Each message is as it was before. Messages from a final dead-letter queue go back there.
 
     JSON: as `operation show`
     """
-    config = read_config(given.config_file, given.sets)
     now_ms, actor = SystemClock().now_ms, cli_actor()
     runner = f"{actor}:{secrets.token_hex(8)}"
     with opened_schedule(config, read_only=False) as store, usage_errors():
@@ -246,9 +240,8 @@ def _undo(given: ChangeOptions) -> None:
     print_progress(progress, given.output)
 
 
-def _change(act: Callable[[Schedule, int, int, str, str], Operation], given: ChangeOptions) -> None:
+def _change(act: operate.ChangeOperation, given: ChangeOptions, config: Config) -> None:
     now_ms = SystemClock().now_ms()
-    config = read_config(given.config_file, given.sets)
     with opened_schedule(config, read_only=False) as store, usage_errors():
         _check_known(store, given.number)
         act(store, given.number, now_ms, cli_actor(), given.reason)

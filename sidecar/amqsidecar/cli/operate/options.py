@@ -10,13 +10,11 @@ import typer
 from amqsidecar.cli.options import (
     INT_MAX,
     Chosen,
-    ConfigFile,
     FilterContains,
     FilterProperty,
     Output,
     OutputFormat,
     Reason,
-    Sets,
     duration_ms,
 )
 from amqsidecar.cli.reading import read_selection
@@ -133,8 +131,6 @@ class Asked(Chosen):
             help="Same as --probe 50 --ramp --stop-share 0.1 --pace 20; other options override.",
         ),
     ] = False
-    config_file: ConfigFile = None
-    sets: Sets = None
     output: Output = OutputFormat.TEXT
 
 
