@@ -1,7 +1,7 @@
 """The first screen: deaths, waiting messages, lasting failures, the sidecar's health."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from enum import StrEnum
 from typing import Final
 
@@ -38,7 +38,7 @@ _RECOVERIES_MAX: Final = 10
 """Maximum destinations of `read_recoveries`."""
 _GROUPS_MAX = 2_000
 _LATEST: Final = 100
-"""Operations that are looked at; an older one is on its page."""
+"""Operations, or messages of one, that are looked at; an older one is on its page."""
 _SOON_MS = 5 * 60_000
 _LOOKS_MS: Final = HOUR_MS
 """Older observations of a destination say nothing about its present state."""
@@ -276,7 +276,7 @@ def read_recoveries(
     for place in count_resends(schedule, from_ms, now_ms)[0]:
         if destination in (None, place):
             since = max(
-                (mark for mark, about in changes if about in (None, place)),
+                (mark for mark, about in changes if about is None or place in about),
                 key=lambda mark: mark.at_ms,
                 default=ChartMark(at_ms=from_ms, what=""),
             )
@@ -302,15 +302,28 @@ def count_resends(
     return resent, returned
 
 
-def _changes(schedule: Schedule, from_ms: int) -> Iterator[tuple[ChartMark, str | None]]:
-    """Yield the acts after which re-sends may end otherwise, and the destination; None = all."""
+def _changes(
+    schedule: Schedule, from_ms: int
+) -> Iterator[tuple[ChartMark, Collection[str] | None]]:
+    """Yield the acts after which re-sends may end otherwise, and the destinations; None = all."""
     for mark in acts_since(schedule, from_ms):
         if mark.operation is None:
             yield mark, None
             continue
         operation = schedule.operation(mark.operation)
         if operation is not None and operation.action in SENDS and operation.changed:
-            yield mark, operation.target or operation.selection.rows.destination
+            yield mark, _places(schedule, operation)
+
+
+def _places(schedule: Schedule, operation: Operation) -> Collection[str] | None:
+    """Return the destinations to which an operation sends; None = all, as far as is known."""
+    rows = operation.selection.rows
+    if (place := operation.target or rows.destination) is not None:
+        return (place,)
+    if rows.ids is None and rows.redelivery_id is None:
+        return rows.destinations
+    members = schedule.members(operation.id, None, _LATEST)
+    return {one.destination for one in members} if len(members) < _LATEST else None
 
 
 def _with_depth(schedule: Schedule, one: DestinationRecovery, now_ms: int) -> DestinationRecovery:

@@ -13,6 +13,7 @@ from amqsidecar.http.console.plots import plot_deaths
 from amqsidecar.http.console.svg import draw
 from amqsidecar.model.event import (
     AnyEvent,
+    Cancelled,
     DeadLettered,
     Missed,
     Received,
@@ -48,7 +49,7 @@ from amqsidecar.operations.failures.groups import (
 from amqsidecar.operations.failures.notes import write_note
 from amqsidecar.operations.failures.solved import Ending
 from amqsidecar.operations.markers import set_marker
-from amqsidecar.operations.operate import Wish, begin
+from amqsidecar.operations.operate import Wish, begin, carry_out
 from amqsidecar.operations.overview import (
     RecoveryState,
     read_overview,
@@ -381,6 +382,10 @@ def test_recovery_begins_anew_with_an_operation_for_its_destination(store: Sqlit
     assert (nothing.came_back.whole, nothing.state) == (0, RecoveryState.UNCLEAR)
     keep(store, [], [resent(n, ago_ms=9 * 60_000) for n in range(140)])
     set_marker(store, "bills 4.2", "bills.>", "ci", NOW_MS - 60_000)
+    keep(store, [dead(1, LIMIT, NOW_MS, destination="queue://else")])
+    by_number = Selection(rows=RowFilter(ids=(1,)))
+    late = begin(store, msgspec.structs.replace(wish, selection=by_number), NOW_MS - 50_000, "x")
+    assert carry_out(store, late.id, "x", ".final", lambda: NOW_MS).changed == 1
     [found] = read_recoveries(store, NOW_MS)
     assert (found.came_back.part, found.came_back.whole) == (0, 140)
     assert (found.state, found.since) == (RecoveryState.HOLDS, "retry by cli:ann")
@@ -407,6 +412,11 @@ def resent_by(actor: str) -> list[AnyEvent]:
     about: About = {"redelivery_id": "r-1", "destination": PAY, "at_ms": NOW_MS - 20 * 60_000}
     by_person = [Retried(**about, actor=actor)] if actor else []
     return [*by_person, Resent(**about, redelivery_count=1, lateness_ms=0)]
+
+
+def given_up(actor: str) -> list[AnyEvent]:
+    about: About = {"redelivery_id": "r-1", "destination": PAY, "at_ms": NOW_MS - 20 * 60_000}
+    return [Cancelled(**about, actor=actor), DeadLettered(**about, redelivery_count=1)]
 
 
 def missed() -> list[AnyEvent]:
@@ -457,6 +467,7 @@ LIES = look(30_000, 2_400, acknowledged=7)
         (resent_by("cli:ann"), [LIES], Ending.RESENT, "no consumer has acknowledged any since"),
         (resent_by(""), [look(30_000, 0)], Ending.RESENT, "acknowledged counter"),
         (missed(), [], Ending.MISSED, ""),
+        (given_up("cli:ann"), [], Ending.GIVEN_UP, ""),
         ([], [], Ending.UNKNOWN, ""),
     ],
 )
@@ -485,8 +496,14 @@ def test_a_group_is_solved_by_the_latest_operation_about_it(store: SqliteStore) 
     gone(store, *resent_by("cli:ann"))
     wish = Wish(action=Action.RETRY, selection=Selection(), actor="cli:ann")
     numbers = []
-    for destination, changed in ((PAY, 3), ("queue://else", 3), (PAY, 0)):
-        about = Selection(rows=RowFilter(destination=destination))
+    for rows, changed in (
+        (RowFilter(destination=PAY), 3),
+        (RowFilter(destination="queue://else"), 3),
+        (RowFilter(ids=(17,)), 1),
+        (RowFilter(destinations=("queue://else",)), 1),
+        (RowFilter(destination=PAY), 0),
+    ):
+        about = Selection(rows=rows)
         one = begin(store, msgspec.structs.replace(wish, selection=about), NOW_MS)
         store.change_operation(one.id, partial(msgspec.structs.replace, changed=changed))
         numbers.append(one.id)

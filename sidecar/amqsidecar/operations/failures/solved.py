@@ -4,13 +4,15 @@ A group is solved if its last message was consumed anywhere, or discarded on pur
 Leaving the schedule proves neither.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Final
 
 import msgspec
 
 from amqsidecar.model.event import (
+    AnyEvent,
+    Cancelled,
     DeadLettered,
     Discarded,
     Missed,
@@ -87,24 +89,26 @@ def find_solutions(
     for group in groups:
         if group.kept or group.last_at_ms > now_ms - OperationPace().window_ms:
             continue
-        solution = _ended(schedule, group, now_ms)
+        history = schedule.history(group.example_id)
+        events = [event for event in history if event.at_ms >= group.last_at_ms]
+        solution = _ended(schedule, group, events, now_ms)
         if solution.at_ms > now_ms - OperationPace().window_ms:
             continue
         if operations is None:
             operations = schedule.operations(_OPERATIONS_LOOKED_AT)
         place = group.destination, group.cause_group
-        number = next((one.id for one in operations if _is_about(one, group)), None)
+        number = next((one.id for one in operations if _is_about(one, group, events)), None)
         found[place] = msgspec.structs.replace(solution, operation=number)
     return found
 
 
-def _ended(schedule: Schedule, group: Group, now_ms: int) -> Solution:
+def _ended(schedule: Schedule, group: Group, events: Iterable[AnyEvent], now_ms: int) -> Solution:
     at_ms, ending, actor = group.last_at_ms, Ending.UNKNOWN, ""
     resent: Resent | None = None
-    for event in schedule.history(group.example_id):
-        if event.at_ms < group.last_at_ms:
-            continue
+    for event in events:
         match event:
+            case Cancelled():
+                actor = event.actor
             case Retried() | Redirected():
                 actor = event.actor
                 is_elsewhere = isinstance(event, Redirected)
@@ -147,11 +151,13 @@ def _unproved(schedule: Schedule, resent: Resent, now_ms: int) -> str:
     return f"{lies}{idle} (seen {span(max(0, now_ms - last.at_ms))} ago)"
 
 
-def _is_about(operation: Operation, group: Group) -> bool:
-    """Whether an operation changed messages, perhaps the last messages of a group."""
+def _is_about(operation: Operation, group: Group, events: Sequence[AnyEvent]) -> bool:
+    """Whether an operation changed messages, perhaps the last one of a group, with these events."""
     rows = operation.selection.rows
     return (
-        operation.changed > 0
+        (rows.ids is None or any(event.id in rows.ids for event in events))
+        and (rows.destinations is None or group.destination in rows.destinations)
+        and operation.changed > 0
         and operation.created_at_ms >= group.last_at_ms
         and rows.destination in (None, group.destination)
         and rows.cause_group in (None, group.cause_group)
