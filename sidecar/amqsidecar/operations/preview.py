@@ -350,7 +350,8 @@ def _by_tallies(
 
 
 def _gated(schedule: Schedule, action: Action, rows: RowFilter) -> int:
-    if action not in SENDS or rows.cause_group is not None:
+    is_asked = rows.cause_group is None and rows.state in (None, RowState.WAITING)
+    if action not in SENDS or not is_asked:
         return 0
     return sum(
         one.count

@@ -690,6 +690,8 @@ def test_a_preview_of_many_says_what_goes_past_gates(
     found = look(stage)
     assert (found.looked_at, found.count, found.gated) == (0, 3, 2)
     assert look(stage, Action.CANCEL).gated == 0
+    stage.hold(2)
+    assert (look(stage).gated, look(stage, state=RowState.HELD).gated) == (2, 0)
 
 
 def test_a_preview_without_tallies_is_bounded_and_can_continue(
