@@ -209,9 +209,16 @@ def _with_short_causes(life: Sequence[Moment]) -> list[Moment]:
     return found[::-1]
 
 
-def original_message(schedule: Schedule, redelivery_id: str, number: int) -> bytes | None:
-    """Return the bytes that a message had before an edit, by `OriginalView.number`; None = none."""
-    originals = schedule.originals(redelivery_id)
+def original_message(schedule: Schedule, reference: str, uid: str, number: int) -> bytes | None:
+    """Return the bytes that a message had before an edit; None = none.
+
+    Args:
+        reference: a row number or a redelivery id.
+        uid: of the store; see `StoreState`.
+        number: as `OriginalView.number`.
+    """
+    story = read_story(schedule, reference, uid)
+    originals = [] if story is None else schedule.originals(story.redelivery_id)
     return originals[number].message if 0 <= number < len(originals) else None
 
 

@@ -139,8 +139,8 @@ def test_an_edited_message_is_retried_and_its_original_is_kept(store: SqliteStor
     assert page.view.body.text == "new"
     [original] = page.originals
     assert (original.view.body.text, original.actor) == ("old", "cli:anna")
-    assert original_message(store, "r", original.number) == BYTES
-    assert original_message(store, "r", 1) is None
+    assert original_message(store, "r", "uid", original.number) == BYTES
+    assert original_message(store, "r", "uid", 1) is None
     assert [one.kind for one in page.life] == ["edited"]
 
 

@@ -184,7 +184,7 @@ def _original_content(call: StoreCall, at: QueryContext) -> Response:
     """A message before a person edited it."""
     name, number = call.part("reference"), call.number()
     call.queries.check_reads(at, call.caller, name)
-    data = original_message(at.store, name, number)
+    data = original_message(at.store, name, at.state.uid, number)
     if data is None:
         raise HttpRefused(404, f"there is no original {number} of {name}")
     audit.write("download-message", audit.ActKind.READ, message=name, original=number)

@@ -135,7 +135,7 @@ async def download_message(visit: Visit) -> Response:
     def read(at: QueryContext) -> bytes | None:
         queries.check_reads(at, visit.caller, reference)
         if number.isascii() and number.isdecimal() and len(number) < 10:
-            return original_message(at.store, reference, int(number))
+            return original_message(at.store, reference, at.state.uid, int(number))
         found = queries.content(at.store, reference)
         return None if found is None else found[1]
 
