@@ -68,7 +68,7 @@ class Client:
     """Sends requests, each on a connection of its own.
 
     Args:
-        tls: of `https`.
+        tls: returns that of `https`, as it is now.
         timeout_s: of a whole request, from the name's lookup to the last byte.
         permits: whether an address may be connected to; None = each may.
         needs_body: False = an answer whose body is too large, late or cut counts, without it.
@@ -76,7 +76,7 @@ class Client:
 
     def __init__(
         self,
-        tls: ssl.SSLContext,
+        tls: Callable[[], ssl.SSLContext],
         timeout_s: float,
         max_bytes: int,
         *,
@@ -133,7 +133,7 @@ class Client:
         """Send a request; return what reads the next event of its answer."""
         parts = urlsplit(url)
         is_tls = parts.scheme == "https"
-        tls = self._tls if is_tls else None
+        tls = self._tls() if is_tls else None
         port = parts.port or (443 if is_tls else 80)
         sent = {
             "Host": parts.netloc,

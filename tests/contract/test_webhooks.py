@@ -75,6 +75,7 @@ class Site:
         about = msgspec.structs.replace(
             WantedMatters(kinds=ALL_KINDS, gather_ms=10_000, update_ms=900_000), **wanted
         )
+        tls = ssl.create_default_context(cafile=self.receiver.pki.ca_file)
         return Reporting(
             "ops",
             about,
@@ -82,8 +83,8 @@ class Site:
                 url=lambda: self.receiver.url,
                 secrets=list,
                 console="https://c.example/x/",
-                client=lambda: Client(
-                    ssl.create_default_context(cafile=self.receiver.pki.ca_file),
+                client=Client(
+                    lambda: tls,
                     10.0,
                     65_536,
                     permits=permits([ip_network("127.0.0.0/8")]),

@@ -41,7 +41,7 @@ async def answering(*pieces: bytes, ends: bool = True) -> AsyncIterator[str]:
 def asked(*pieces: bytes, ends: bool = True, timeout_s: float = 10.0) -> RawAnswer:
     async def ask() -> RawAnswer:
         async with answering(*pieces, ends=ends) as url:
-            return await Client(TLS, timeout_s, MAX_BYTES).ask(f"{url}/x", {"X-One": "1"})
+            return await Client(lambda: TLS, timeout_s, MAX_BYTES).ask(f"{url}/x", {"X-One": "1"})
 
     return asyncio.run(ask())
 
@@ -85,4 +85,4 @@ def test_the_whole_request_has_one_time_limit(pieces: list[bytes]) -> None:
 
 def test_a_refused_connection_is_named() -> None:
     with pytest.raises(Unreachable, match="Connection refused"):
-        asyncio.run(Client(TLS, 5.0, MAX_BYTES).ask("http://127.0.0.1:1/", {}))
+        asyncio.run(Client(lambda: TLS, 5.0, MAX_BYTES).ask("http://127.0.0.1:1/", {}))

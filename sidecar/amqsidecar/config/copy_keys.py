@@ -1,63 +1,27 @@
 """The keys by which the listener seals its copies, in a file that may be replaced."""
 
+from functools import partial
 from pathlib import Path
 
-import structlog
-
+from amqsidecar.config.renewed_files import RenewedFiles
 from amqsidecar.config.schema import Config
 from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.formats.interception_seal import KEY_CHARACTERS_MIN
-
-log = structlog.get_logger("amqsidecar.config.copy_keys")
 
 _KEY: str = "listener.copy_key_file"
 _CURE = "write one key a line, the newest first: `openssl rand -hex 32`"
 
 
-def copy_keys(config: Config) -> "CopyKeys | None":
-    """Return the keys that the configuration names; None = it names none.
+def copy_keys(config: Config) -> RenewedFiles[tuple[bytes, ...]] | None:
+    """Return the keys of the file that the configuration names; None = it names none.
+
+    There is at least one: the first seals, each opens.
 
     Raises:
-        ConfigError: their file can't be used.
+        ConfigError: the file can't be used.
     """
     path = config.listener.copy_key_file
-    return None if path is None else CopyKeys(path)
-
-
-class CopyKeys:
-    """A file with a key in each line: the first seals, each opens; for one thread.
-
-    A replaced file is read again. If that fails, the former keys stay, with a warning.
-    """
-
-    def __init__(self, path: Path) -> None:
-        """Read the file.
-
-        Raises:
-            ConfigError: it can't be read, is empty, or a key is too short.
-        """
-        self._path = path
-        self._seen = self._stamp()
-        self._keys = _read(path)
-
-    def __call__(self) -> tuple[bytes, ...]:
-        """Return the keys, at least one."""
-        seen = self._stamp()
-        if seen != self._seen:
-            self._seen = seen
-            try:
-                self._keys = _read(self._path)
-                log.info("copy_keys_read", keys=len(self._keys))
-            except ConfigError as error:
-                log.warning("copy_keys_not_read", reason=str(error), meaning="the former stay")
-        return self._keys
-
-    def _stamp(self) -> tuple[int, int, int]:
-        try:
-            found = self._path.stat()
-        except OSError:
-            return (0, 0, 0)
-        return found.st_mtime_ns, found.st_ino, found.st_size
+    return None if path is None else RenewedFiles(_KEY, partial(_read, path), path)
 
 
 def _read(path: Path) -> tuple[bytes, ...]:

@@ -4,6 +4,7 @@ import ssl
 from pathlib import Path
 from typing import NoReturn
 
+from amqsidecar.config.renewed_files import RenewedFiles
 from amqsidecar.config.sections.broker import TlsOptions
 from amqsidecar.errors import ConfigError, Problem
 
@@ -25,17 +26,21 @@ def tls_context(options: TlsOptions) -> ssl.SSLContext:
     return context
 
 
-def trusted_by(path: Path | None, option: str) -> ssl.SSLContext:
+def trusted_by(path: Path | None, option: str) -> RenewedFiles[ssl.SSLContext]:
     """Return the TLS context of a client that trusts a file's authorities; None = the system's.
 
     Raises:
         ConfigError: the file can't be used; it names the option.
     """
-    try:
-        return ssl.create_default_context(cafile=path)
-    except OSError as error:
-        what = f"{path} can't be read, or holds no certificate in PEM: {error}"
-        raise ConfigError([Problem(option, what)]) from error
+
+    def read() -> ssl.SSLContext:
+        try:
+            return ssl.create_default_context(cafile=path)
+        except OSError as error:
+            what = f"{path} can't be read, or holds no certificate in PEM: {error}"
+            raise ConfigError([Problem(option, what)]) from error
+
+    return RenewedFiles(option, read, path)
 
 
 def _with_authorities(path: Path) -> ssl.SSLContext:

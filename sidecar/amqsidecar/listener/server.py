@@ -79,9 +79,9 @@ class ListenerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         host, port: to listen on; port 0 = any free port.
-        tls: for clients; None = plain TCP.
+        tls: for clients, as it is now; None = plain TCP.
         broker_host, broker_port: of the broker's acceptor.
-        broker_tls: None = plain TCP.
+        broker_tls: as it is now; None = plain TCP.
         sends_proxy_header: the acceptor expects the client's address by PROXY protocol.
         on_failure: treatment of a NACK whose message can't be saved.
         prefixes: prefixes of destination names that the acceptor removes.
@@ -112,8 +112,8 @@ class ListenerSettings(msgspec.Struct, frozen=True, kw_only=True):
     spool_bytes_max: int
     spool_folder: Path
     sends_proxy_header: bool = False
-    tls: ssl.SSLContext | None = None
-    broker_tls: ssl.SSLContext | None = None
+    tls: Callable[[], ssl.SSLContext] | None = None
+    broker_tls: Callable[[], ssl.SSLContext] | None = None
 
 
 class Listener:
@@ -222,7 +222,8 @@ class Listener:
             self._relays[evicted].end("", True)
         self._count()
         connected.setblocking(False)
-        relay.admit(connected, settings.tls, settings.login_s)
+        tls = None if settings.tls is None else settings.tls()
+        relay.admit(connected, tls, settings.login_s)
 
     def _session(self, first: bytes) -> ClientSession:
         """Return the session of a client that begins with these bytes."""
@@ -247,7 +248,7 @@ class Listener:
 
     async def _connected(self, side: asyncio.Protocol, client: asyncio.BaseTransport) -> object:
         settings = self._settings
-        tls = settings.broker_tls
+        tls = None if settings.broker_tls is None else settings.broker_tls()
         name = settings.broker_host if tls is not None else None
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(settings.connect_timeout_s):

@@ -69,7 +69,7 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
 
     url: Callable[[], str]
     secrets: Callable[[], Sequence[str]]
-    client: Callable[[], Client]
+    client: Client
     template: str | Path = CLOUDEVENTS
     console: str = ""
     mask: Callable[[str], str] = str
@@ -85,11 +85,11 @@ def send(address: Address, notice: Notice, at_ms: int) -> None:
     if address.template == CLOUDEVENTS:
         headers["Content-Type"] = "application/cloudevents+json"
     try:
-        secrets, client, url = address.secrets(), address.client(), address.url()
+        secrets, url = address.secrets(), address.url()
         body = encode(address, notice, secrets)
         if secrets:
             headers["webhook-signature"] = sign(secrets, notice.id, at_ms // 1000, body)
-        answer = asyncio.run(client.ask(url, headers, body))
+        answer = asyncio.run(address.client.ask(url, headers, body))
     except (ConfigError, Unreachable) as error:
         # Why without the URL: it may be a secret.
         raise NotDelivered(str(error)) from error

@@ -1,7 +1,6 @@
 """Assembles the console over many sidecars (`amqsidecar fleet`)."""
 
 import asyncio
-import ssl
 from collections.abc import Iterator
 
 import structlog
@@ -99,9 +98,9 @@ def _sources(config: Config) -> FleetSources:
     pods = None
     if options.pods:
         try:
-            tls = ssl.create_default_context(cafile=ACCOUNT / "ca.crt")
-        except OSError as error:
-            what = f"needs a pod with a token of its service account: {ACCOUNT}: {error.strerror}"
+            tls = trusted_by(ACCOUNT / "ca.crt", "fleet.pods")
+        except ConfigError as error:
+            what = f"needs a pod with a token of its service account: {error.problems[0].what}"
             raise ConfigError([Problem("fleet.pods", what)]) from error
         client = Client(tls, options.timeout_s, options.answer_mib * _MIB)
         pods = PodSource(

@@ -4,6 +4,7 @@ import asyncio
 import socket
 import ssl
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -14,7 +15,9 @@ from amqsidecar import __version__
 from amqsidecar.clock import SystemClock
 from amqsidecar.config.broker_url import BrokerUrl
 from amqsidecar.config.copy_keys import copy_keys
+from amqsidecar.config.renewed_files import RenewedFiles
 from amqsidecar.config.schema import Config
+from amqsidecar.config.sections.broker import TlsOptions
 from amqsidecar.config.sections.http import split_listen
 from amqsidecar.config.sections.listener import ListenerOptions
 from amqsidecar.config.tls_context import tls_context
@@ -104,10 +107,10 @@ def _settings(config: Config, acceptor: BrokerUrl) -> ListenerSettings:
     return ListenerSettings(
         host=host,
         port=port,
-        tls=_client_tls(options),
+        tls=None if options.cert_file is None else _client_tls(options),
         broker_host=acceptor.host,
         broker_port=acceptor.port,
-        broker_tls=tls_context(options.acceptor_tls) if acceptor.uses_tls else None,
+        broker_tls=_broker_tls(options.acceptor_tls) if acceptor.uses_tls else None,
         sends_proxy_header=options.proxy_protocol,
         on_failure=options.on_failure,
         prefixes=options.prefixes,
@@ -132,9 +135,18 @@ def _notes(config: Config) -> NoteSettings | None:
     return NoteSettings(found.queue.name, found.obeys, SystemClock().now_ms)
 
 
-def _client_tls(options: ListenerOptions) -> ssl.SSLContext | None:
-    if options.cert_file is None:
-        return None
+def _broker_tls(options: TlsOptions) -> RenewedFiles[ssl.SSLContext]:
+    files = options.ca_file, options.cert_file, options.key_file
+    return RenewedFiles("listener.acceptor_tls", partial(tls_context, options), *files)
+
+
+def _client_tls(options: ListenerOptions) -> RenewedFiles[ssl.SSLContext]:
+    files = options.cert_file, options.key_file, options.client_ca_file
+    return RenewedFiles("listener.cert_file", partial(_read_client_tls, options), *files)
+
+
+def _read_client_tls(options: ListenerOptions) -> ssl.SSLContext:
+    assert options.cert_file is not None  # noqa: S101 - the caller's condition
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     try:
         context.load_cert_chain(options.cert_file, options.key_file)

@@ -51,7 +51,6 @@ def reporting(parts: ProcessParts) -> Iterator[None]:
         # Why at once: a file that is missing shows at the start, and not at the first notice.
         address.url()
         address.secrets()
-        address.client()
         reporters.append(
             Reporting(
                 name,
@@ -102,7 +101,7 @@ def _address(name: str, options: SubscriptionOptions, config: Config) -> Address
     return Address(
         url=url,
         secrets=read_secrets,
-        client=lambda: Client(
+        client=Client(
             trusted_by(options.ca_file, f"{key}.ca_file"),
             TIMEOUT_S,
             ANSWER_BYTES,

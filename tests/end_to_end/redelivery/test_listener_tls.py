@@ -1,5 +1,7 @@
 """TLS through the listener on a real broker that requires certificates: ended there, or passed."""
 
+import socket
+import ssl
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +79,31 @@ def test_with_tls_on_both_sides_what_is_rejected_is_saved(tmp_path: Path) -> Non
             assert message.body == "precious"
             assert "no stock" in message.properties["amqsidecarCause"]
             consumer.close()
+
+
+def test_a_replaced_certificate_is_shown_to_the_next_client(tmp_path: Path) -> None:
+    """As cert-manager replaces it; a certificate without its key leaves the former in use."""
+    pki = Pki(tmp_path / "pki")
+    ours = pki.client("listener", hosts=["localhost"])
+    sets = [f"listener.cert_file={ours.certificate}", f"listener.key_file={ours.key}"]
+    trusting = ssl.create_default_context(cafile=pki.ca_file)
+
+    def shown(port: int) -> object:
+        with (
+            socket.create_connection(("localhost", port), PATIENCE_S) as plain,
+            trusting.wrap_socket(plain, server_hostname="localhost") as client,
+        ):
+            return (client.getpeercert() or {})["serialNumber"]
+
+    with ListenerProcess(tmp_path, free_port(), sets) as listener:
+        first, key = shown(listener.port), ours.key.read_bytes()
+        pki.client("listener", hosts=["localhost"])
+        new_key = ours.key.read_bytes()
+        ours.key.write_bytes(key)
+        assert shown(listener.port) == first
+        assert "files_not_read" in listener.log()
+        ours.key.write_bytes(new_key)
+        assert shown(listener.port) != first
 
 
 @pytest.mark.proof

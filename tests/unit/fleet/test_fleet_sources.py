@@ -19,7 +19,7 @@ from amqsidecar.http.serving import HttpServer
 from amqsidecar.web_client import Client
 
 TLS: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-CLIENT: Final = Client(TLS, 10.0, 2**20)
+CLIENT: Final = Client(lambda: TLS, 10.0, 2**20)
 
 
 def test_a_list_has_names_and_its_consoles_may_be_elsewhere() -> None:

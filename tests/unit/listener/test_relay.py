@@ -110,8 +110,8 @@ class Between:
             memory_bytes_max=1 << 20,
             spool_bytes_max=1 << 20,
             spool_folder=folder,
-            tls=server,
-            broker_tls=client,
+            tls=None if server is None else lambda: server,
+            broker_tls=None if client is None else lambda: client,
         )
         started: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self.listener = Listener(settings, self.counts)

@@ -7,7 +7,7 @@ import hmac
 import json
 import socket
 import ssl
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from typing import Any
@@ -64,9 +64,9 @@ def client(
     *,
     permitted: Sequence[IPv4Network | IPv6Network] = LOOPBACK,
     timeout_s: float = 10.0,
-) -> Callable[[], Client]:
-    tls = tls or ssl.create_default_context(cafile=receiver.pki.ca_file)
-    return lambda: Client(tls, timeout_s, 65_536, permits=permits(permitted), needs_body=False)
+) -> Client:
+    used = tls or ssl.create_default_context(cafile=receiver.pki.ca_file)
+    return Client(lambda: used, timeout_s, 65_536, permits=permits(permitted), needs_body=False)
 
 
 def address(receiver: Receiver, **changes: Any) -> Address:
