@@ -54,3 +54,16 @@ def make_private_folder(folder: Path) -> None:
     for one in reversed(missing):
         one.mkdir(mode=0o700, exist_ok=True)
         mend(one)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable.
+
+    Raises:
+        OSError: they can't be.
+    """
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

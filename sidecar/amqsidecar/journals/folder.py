@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, Final, Protocol
 
 from amqsidecar.errors import ConfigError, JournalError, Problem
 from amqsidecar.journal import stream_folder
-from amqsidecar.private_files import make_private_folder, mend, open_private
+from amqsidecar.private_files import make_private_folder, mend, open_private, sync_folder
 
 Fill = Callable[[BinaryIO], None]
 """Writes a file's content."""
@@ -159,7 +159,7 @@ class LocalFolder:
             except BaseException:
                 temporary.unlink(missing_ok=True)
                 raise
-            _sync_folder(path.parent)
+            sync_folder(path.parent)
         return size
 
     def remove(self, stream: str, name: str) -> None:
@@ -189,16 +189,7 @@ class LocalFolder:
                 mend(one)
             return
         make_private_folder(folder)
-        _sync_folder(folder.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        sync_folder(folder.parent)
 
 
 class ObjectFolder:

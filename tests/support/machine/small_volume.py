@@ -41,6 +41,10 @@ class SmallVolume:
         """Release the space that `fill` took, if any."""
         self._stuffing.unlink(missing_ok=True)
 
+    def make_read_only(self) -> None:
+        """Take no writes, as a volume after an error of its disk; no file may be open to write."""
+        subprocess.run(["mount", "-o", "remount,ro", str(self.folder)], check=True)
+
     def free_bytes(self) -> int:
         """Return how much is left."""
         told = os.statvfs(self.folder)

@@ -51,6 +51,15 @@ def test_a_copy_is_of_one_moment_while_others_write(
     store.close()
 
 
+def test_a_copy_that_cant_be_written_is_no_fault_of_the_program(
+    store: SqliteStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "none" / "copy.db"
+    assert back_up(tmp_path / "schedule.db", target) == 69
+    assert f"could not be copied: No such file or directory: {target}" in capsys.readouterr().err
+    store.close()
+
+
 def test_a_file_that_is_there_is_left_alone(
     store: SqliteStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,6 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 from amqsidecar.clock import SystemClock
+from amqsidecar.errors import StoreUnavailable
 from amqsidecar.stores.sqlite.checkpoints import Checkpoints
 from amqsidecar.stores.sqlite.store import SqliteStore
 from support.stores.rows import taken_row, took
@@ -72,6 +73,27 @@ def test_a_log_that_a_reader_kept_from_being_cut_is_cut_once_the_reader_has_ende
         assert log.stat().st_size > MIB
         reader.execute("COMMIT")
         eventually(lambda: log.stat().st_size == 0, what="the log is cut")
+    checkpoints.stop()
+    store.close()
+
+
+def test_a_volume_that_could_not_be_examined_for_a_while_gets_its_checkpoints(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "schedule.db"
+    store = service_store(path)
+    faults = [StoreUnavailable("the volume can't be examined")] * 3
+
+    def is_short() -> bool:
+        if faults:
+            raise faults.pop()
+        return True
+
+    checkpoints = Checkpoints(path, is_short=is_short, every_s=0.01)
+    take(store, 1, MIB)
+    checkpoints.notice()
+    log = path.with_name("schedule.db-wal")
+    eventually(lambda: log.stat().st_size == 0, what="the log is cut")
     checkpoints.stop()
     store.close()
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from amqsidecar.errors import StoreFull
+from amqsidecar.errors import StoreFull, StoreUnavailable
 from amqsidecar.model import row_changes
 from amqsidecar.model.operation import Action, Selection
 from amqsidecar.model.schedule import RowFilter
 from amqsidecar.operations import operate
-from amqsidecar.stores.sqlite.reserve import FULL_PAUSE_S
+from amqsidecar.stores.sqlite.reserve import FULL_PAUSE_S, Reserve
 from amqsidecar.stores.sqlite.store import SqliteStore
 from support.machine.small_volume import SmallVolume, small_volume
 from support.stores.full_volume import ALL, MIB, do_all_but_taking, drain, send, take
@@ -206,6 +206,26 @@ def test_once_the_volume_has_grown_dead_letters_are_taken_at_once(
     assert not store.room().is_enough
     volume.free()
     assert store.room().is_enough
+
+
+@pytest.mark.parametrize("left_bytes", [0, 512 * 1024], ids=["full", "short"])
+def test_a_volume_that_takes_no_writes_any_more_is_a_fault_of_the_store(
+    volume: SmallVolume,
+    opened: Callable[..., SqliteStore],
+    clock: VirtualClock,
+    left_bytes: int,
+) -> None:
+    """The reserve can't be cut then; a service waits for a store, and ends at any other error."""
+    store = opened()
+    assert store.room().is_enough
+    store.close()
+    volume.fill(leave_bytes=left_bytes)
+    volume.make_read_only()
+    with pytest.raises(StoreUnavailable, match="Read-only file system"):
+        store.lock_for_service()
+    reserve = Reserve(volume.folder / "schedule.db", 64 * MIB, clock)
+    reserve.note_full()
+    reserve.keep()
 
 
 class _FullLater(SqliteStore):

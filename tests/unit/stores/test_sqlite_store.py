@@ -82,6 +82,13 @@ def test_a_missing_folder_is_named_and_not_made(tmp_path: Path) -> None:
     assert not path.parent.exists()
 
 
+def test_a_name_that_the_system_refuses_is_a_fault_of_the_store(tmp_path: Path) -> None:
+    path = tmp_path / ("x" * 300)
+    for attempt in (store_at(path).open, store_at(path).lock_for_service):
+        with pytest.raises(StoreUnavailable, match="could not be opened: File name too long"):
+            attempt()
+
+
 def test_a_folder_is_no_store(tmp_path: Path) -> None:
     with pytest.raises(StoreUnavailable, match="it is a folder"):
         store_at(tmp_path).open()

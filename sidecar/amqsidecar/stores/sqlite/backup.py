@@ -7,7 +7,7 @@ from pathlib import Path
 
 from amqsidecar.clock import SystemClock
 from amqsidecar.errors import StoreUnavailable
-from amqsidecar.private_files import open_private
+from amqsidecar.private_files import open_private, sync_folder
 from amqsidecar.stores.sqlite.database import SqliteDatabase
 from amqsidecar.stores.sqlite.reserve import Reserve
 from amqsidecar.stores.sqlite.store import BUSY_TIMEOUT_MS
@@ -26,7 +26,6 @@ def copy_schedule(path: Path, target: Path) -> None:
     if target.exists():
         raise StoreUnavailable(f"{target} is there already; name a new file")
     part = target.with_name(f"{target.name}.part")
-    part.unlink(missing_ok=True)
     store = SqliteDatabase(
         path,
         read_only=True,
@@ -36,18 +35,16 @@ def copy_schedule(path: Path, target: Path) -> None:
     store.open(None)
     try:
         with store.mapped("be copied"):
-            _copy(store, part)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
+            part.unlink(missing_ok=True)
+            try:
+                _copy(store, part)
+            except BaseException:
+                part.unlink(missing_ok=True)
+                raise
+            part.rename(target)
+            sync_folder(target.parent)
     finally:
         store.close()
-    part.rename(target)
-    folder = os.open(target.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def _copy(store: SqliteDatabase, part: Path) -> None:

@@ -2,9 +2,12 @@
 
 import sqlite3
 from collections.abc import Callable
+from contextlib import ExitStack, closing
 from pathlib import Path
 from threading import Event, Thread
 from typing import Final
+
+from amqsidecar.errors import StoreUnavailable
 
 EVERY_S: Final = 0.25
 """Time from one checkpoint to the next while there are commits."""
@@ -50,16 +53,15 @@ class Checkpoints:
         self._thread.join()
 
     def _run(self) -> None:
-        connection = sqlite3.connect(
-            f"{self._path.as_uri()}?mode=rw", uri=True, isolation_level=None, timeout=0
-        )
-        try:
+        with ExitStack() as stack:
+            connection: sqlite3.Connection | None = None
             while True:
                 self._has_committed.wait()
                 if self._stop.is_set():
                     return
                 self._has_committed.clear()
                 try:
+                    connection = connection or stack.enter_context(closing(self._connect()))
                     # Why passive: it never blocks, and blocks no other connection.
                     is_short = self._is_short()
                     how = "TRUNCATE" if is_short else "PASSIVE"
@@ -67,9 +69,12 @@ class Checkpoints:
                     # Why again: a reader was in the way, and without space no commit follows.
                     if is_short and found[0]:
                         self._has_committed.set()
-                except sqlite3.Error:
+                except (sqlite3.Error, StoreUnavailable):
                     # Why no report: a commit that meets the same fault reports it.
                     self._has_committed.set()
                 self._stop.wait(self._every_s)
-        finally:
-            connection.close()
+
+    def _connect(self) -> sqlite3.Connection:
+        return sqlite3.connect(
+            f"{self._path.as_uri()}?mode=rw", uri=True, isolation_level=None, timeout=0
+        )

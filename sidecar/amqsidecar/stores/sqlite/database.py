@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from amqsidecar.errors import SchemaMismatch, StoreFull, StoreUnavailable
-from amqsidecar.private_files import mend, open_private
+from amqsidecar.private_files import mend, open_private, sync_folder
 from amqsidecar.stores import schema_numbers
 from amqsidecar.stores.moving import FENCED, Fence
 from amqsidecar.stores.named_queries import read_queries, read_sql
@@ -209,6 +209,10 @@ class SqliteDatabase:
                 f"SQLite {sqlite3.sqlite_version} is too old for the store {self.path}; "
                 "use a Python that is linked with 3.38 or later"
             )
+        with self.mapped("be opened"):
+            self._check_names()
+
+    def _check_names(self) -> None:
         folder = self.path.parent
         if not folder.is_dir():
             raise StoreUnavailable(
@@ -306,11 +310,7 @@ class SqliteDatabase:
         except BaseException:
             self._roll_back()
             raise
-        folder = os.open(self.path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync_folder(self.path.parent)
 
     @property
     def is_up_to_date(self) -> bool:
@@ -397,6 +397,10 @@ class SqliteDatabase:
                 fault = StoreFull
                 self._reserve.note_full()
             raise fault(f"the store {self.path} could not {what}: {error}; {hint}") from error
+        except OSError as error:
+            # Why spelled out: the file may be another one, such as the target of a copy.
+            reason = ": ".join(map(str, filter(None, (error.strerror, error.filename))))
+            raise StoreUnavailable(f"the store {self.path} could not {what}: {reason}") from error
 
     def expect(self, condition: bool, rule: str) -> None:
         """Raise an AssertionError when a rule that callers must keep is broken."""

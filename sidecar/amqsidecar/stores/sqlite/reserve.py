@@ -51,14 +51,14 @@ class Reserve:
         if self._wanted_bytes:
             free, size = self._free_and_size()
             if free < size // 8:
-                self._path.unlink(missing_ok=True)
+                self._remove()
             elif free < size // 2:
                 self._cut(_left_when_short(size))
 
     def note_full(self) -> None:
         """Note that a write found the volume full: remove the ballast, stop taking."""
         if self._wanted_bytes:
-            self._path.unlink(missing_ok=True)
+            self._remove()
             self._full_until_s = self._clock.monotonic_s() + FULL_PAUSE_S
             self._left_by_others_when_full = self._left_by_others(self._free_and_size()[0])
 
@@ -135,9 +135,7 @@ class Reserve:
         try:
             told = os.statvfs(self._path.parent)
         except OSError as error:
-            raise StoreUnavailable(
-                f"the volume of {self._path.parent} can't be examined: {error.strerror}"
-            ) from error
+            raise self._unknown(error) from error
         largest = told.f_blocks * told.f_frsize // _SHARE_OF_VOLUME
         size = max(SMALLEST_BYTES, min(self._wanted_bytes, largest))
         return told.f_bavail * told.f_frsize, size
@@ -151,12 +149,24 @@ class Reserve:
             return self._path.stat().st_size
         except FileNotFoundError:
             return 0
+        except OSError as error:
+            raise self._unknown(error) from error
+
+    def _unknown(self, error: OSError) -> StoreUnavailable:
+        return StoreUnavailable(
+            f"the volume of {self._path.parent} can't be examined: {error.strerror}"
+        )
+
+    def _remove(self) -> None:
+        # Why suppress: on a volume that can't be changed the write itself fails, and says why.
+        with suppress(OSError):
+            self._path.unlink(missing_ok=True)
 
     def _cut(self, size_bytes: int) -> None:
         """Cut the ballast to this size; do nothing where it is not longer."""
         if self._held_bytes() > size_bytes:
-            # Why suppress: another process has just removed it.
-            with suppress(FileNotFoundError):
+            # Why suppress: another process has just removed it; or see `_remove`.
+            with suppress(OSError):
                 os.truncate(self._path, size_bytes)
 
     def _make(self, size_bytes: int) -> None:

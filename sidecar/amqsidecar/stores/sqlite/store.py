@@ -10,7 +10,7 @@ same time.
 
 import time
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -397,10 +397,8 @@ class SqliteStore(SqliteLedger, SqliteOutbox):
         """Return how much space the file and its write-ahead log take."""
         total = 0
         for name in (self._path.name, self._path.name + "-wal"):
-            try:
+            with self._database.mapped("be read"), suppress(FileNotFoundError):
                 total += self._path.with_name(name).stat().st_size
-            except FileNotFoundError:
-                continue
         return total
 
     def room(self) -> Room:
