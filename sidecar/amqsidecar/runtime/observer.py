@@ -69,6 +69,7 @@ class Observer:
             self._kept.close()
 
     def _run_link(self) -> None:
+        self.service_clock.look()
         link = self._make_link(INSTANCE).look()
         with self._loop.current(link):
             is_up = False
@@ -83,6 +84,7 @@ class Observer:
                         self._loop.up(link.description, mode="observe: nothing is taken or sent")
                         is_up = True
                     link.wait(min(_TURN_S, self._index.due_in_s))
+                    self.service_clock.look()
             finally:
                 self._index.leave()
 

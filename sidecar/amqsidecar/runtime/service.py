@@ -244,7 +244,7 @@ class Service:
         self._health.clock(step)
         if step.by_ms:
             log_clock_step(step)
-            self.service_clock.wall_clock_was_set()
+        self.service_clock.look()
 
     def _look_for_queues(self, link: IntakeSession, work: Work) -> None:
         prefetch = self._prefetch or 2 * work.cycle_size

@@ -11,7 +11,7 @@ from apscheduler.executors.debug import DebugExecutor
 from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 
-from amqsidecar.clock import Clock
+from amqsidecar.clock import Clock, SteadyClock
 from amqsidecar.runtime.process import prepare_structs
 
 WAKE_UP = "wake_up"
@@ -26,12 +26,16 @@ class ServiceClock:
     Args:
         wake: called in a thread of the clock when the next due time has come.
         clock: of the schedule; APScheduler itself goes by the wall clock.
+        machine: notices that the wall clock was set; None = the machine's own.
     """
 
-    def __init__(self, wake: Callable[[], None], clock: Clock) -> None:
+    def __init__(
+        self, wake: Callable[[], None], clock: Clock, machine: SteadyClock | None = None
+    ) -> None:
         self.stopping = Event()
         self._wake = wake
         self._clock = clock
+        self._machine = machine or SteadyClock()
         self._wake_at_ms: int | None = None
         self._recurring: dict[str, tuple[float, Callable[[], None]]] = {}
         self._scheduler = BackgroundScheduler(
@@ -71,8 +75,13 @@ class ServiceClock:
         self._wake_at_ms = None
         self._wake()
 
-    def wall_clock_was_set(self) -> None:
-        """Run each job now: after a step back none would run until the old time comes again."""
+    def look(self) -> None:
+        """Run each job now if the wall clock was set; to be called every few seconds.
+
+        After a step back none would run until the old time comes again.
+        """
+        if not self._machine.look().by_ms:
+            return
         for name, (seconds, work) in list(self._recurring.items()):
             self.every(seconds, name, work)
         self._fire()

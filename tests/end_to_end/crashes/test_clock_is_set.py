@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from support.brokers.real import ArtemisBroker
 from support.links.artemis_pair import PairOfCoreHarness
 from support.links.harness import LinkHarness
 from support.links.openwire import OpenWireHarness
@@ -82,3 +83,26 @@ def test_what_waits_keeps_its_delay_when_the_clock_is_set_back(
         assert behind_s == pytest.approx(-HOUR_S, abs=60)
     finally:
         sidecar.kill()
+
+
+def test_recurring_work_goes_on_where_nothing_is_taken(
+    artemis: ArtemisBroker, unique: str, tmp_path: Path
+) -> None:
+    """Of an observer; the gauges stood still for an hour."""
+    harness, clock = PairOfCoreHarness(artemis, unique), WallClock(tmp_path)
+    sidecar = SidecarProcess(
+        tmp_path,
+        artemis.pair_url,
+        environ=clock.environ,
+        program=COMMAND,
+        sets=[f"intake.queues={harness.intake().destination.name}", "observe.interval_s=1"],
+        flags=["--observe"],
+    )
+    sidecar.start()
+    try:
+        clock.set_by(-HOUR_S)
+        harness.put_dead_letters(f"{unique}.orders", 100)
+        eventually(lambda: sidecar.metric("amqsidecar_waiting") == 100, what="they are counted")
+    finally:
+        sidecar.kill()
+        harness.close()

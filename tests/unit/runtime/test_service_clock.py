@@ -18,22 +18,42 @@ def woken() -> Event:
     return Event()
 
 
+class Machine:
+    """A wall clock and an uptime that a test sets."""
+
+    wall_ms, uptime_ms = 10 * HOUR_MS, 0
+
+
 @pytest.fixture
-def clock(woken: Event) -> Iterator[ServiceClock]:
-    made = ServiceClock(woken.set, SystemClock())
+def machine() -> Machine:
+    return Machine()
+
+
+@pytest.fixture
+def clock(woken: Event, machine: Machine) -> Iterator[ServiceClock]:
+    steady = SteadyClock(lambda: machine.wall_ms, lambda: machine.uptime_ms)
+    made = ServiceClock(woken.set, SystemClock(), steady)
     made.start()
     yield made
     made.stop()
 
 
-def test_all_jobs_run_when_the_wall_clock_was_set(clock: ServiceClock, woken: Event) -> None:
+def test_all_jobs_run_when_the_wall_clock_was_set(
+    clock: ServiceClock, machine: Machine, woken: Event
+) -> None:
     """By the wall clock the next run of each may now be an hour away."""
     has_run = Event()
     clock.every(3_600, "hourly", has_run.set)
     assert has_run.wait(PATIENCE_S)
     has_run.clear()
     clock.wake_at(SystemClock().now_ms() + HOUR_MS)
-    clock.wall_clock_was_set()
+    machine.uptime_ms += 2_000
+    machine.wall_ms += 2_000
+    clock.look()
+    assert not has_run.is_set()
+    machine.uptime_ms += 2_000
+    machine.wall_ms -= HOUR_MS
+    clock.look()
     assert has_run.wait(PATIENCE_S)
     assert woken.wait(PATIENCE_S)
 
