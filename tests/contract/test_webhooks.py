@@ -216,6 +216,23 @@ def test_several_processes_send_once_and_another_takes_over(site: Site) -> None:
     assert len(site.said()) == 7
 
 
+def test_one_with_a_clock_that_was_ahead_holds_nothing_up_once_it_is_gone(site: Site) -> None:
+    """As after a step back of the wall clock, which the holder followed slowly until it ended."""
+    first, second = (site.reporter(name) for name in ("first", "second"))
+    site.clock.jump(3_600_000)
+    site.receiver.answers = 500
+    site.look(first)
+    site.die(1)
+    site.look(first)
+    assert site.said()
+    site.clock.jump(-3_600_000)
+    site.receiver.requests, site.receiver.answers = [], 204
+    site.look(second, seconds=30)
+    assert site.said() == []
+    site.look(second, seconds=30)
+    assert site.said() == [(Phase.BEGUN, "queue://a", 1)]
+
+
 def test_a_stale_process_overwrites_nothing(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     reporter = site.reporter()
     reporter.look()

@@ -219,9 +219,30 @@ class WantedMatters(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def holds(outbox: WebhookOutbox, runner: str, now_ms: int) -> bool:
-    """Return whether this process sends, and name it in the outbox; "" = no other may."""
-    if runner and outbox.holder not in ("", runner) and now_ms < outbox.held_until_ms:
+class HolderWatch:
+    """The signs of life of an outbox's holder as one process sees them: its clock may be ahead."""
+
+    def __init__(self) -> None:
+        self._sign = ("", 0)
+        self._since_s = 0.0
+
+    def is_silent(self, outbox: WebhookOutbox, now_s: float) -> bool:
+        """Return whether this process has seen no sign for as long as a lease."""
+        sign = outbox.holder, outbox.held_until_ms
+        if sign != self._sign:
+            self._sign, self._since_s = sign, now_s
+        return now_s - self._since_s >= LEASE_MS / 1000
+
+
+def holds(outbox: WebhookOutbox, runner: str, now_ms: int, *, is_silent: bool = False) -> bool:
+    """Return whether this process sends, and name it in the outbox.
+
+    Args:
+        runner: the name of this process; "" = no other may send.
+        is_silent: see `HolderWatch`.
+    """
+    is_held = now_ms < outbox.held_until_ms and not is_silent
+    if runner and outbox.holder not in ("", runner) and is_held:
         return False
     if runner and (outbox.holder != runner or now_ms > outbox.held_until_ms - LEASE_MS // 2):
         outbox.holder, outbox.held_until_ms = runner, now_ms + LEASE_MS
@@ -257,7 +278,7 @@ def collect(
             if known is not None:
                 known.matter = matter
                 if key not in waiting:
-                    _compare(outbox, key, now_ms, wanted.update_ms)
+                    _compare(outbox, key, now_ms, wanted)
         outbox.dropped += max(0, beyond - outbox.beyond.get(kind, 0))
         outbox.beyond[kind] = beyond
     outbox.has_looked |= Kind.EXHAUSTED in found
@@ -267,7 +288,7 @@ def collect(
     outbox.unread |= {"pending": kept} if left else {}
 
 
-def _compare(outbox: WebhookOutbox, key: str, now_ms: int, update_ms: int) -> None:
+def _compare(outbox: WebhookOutbox, key: str, now_ms: int, wanted: WantedMatters) -> None:
     """Report a matter if there is more of it than was reported."""
     known = outbox.known[key]
     matter = known.matter
@@ -275,10 +296,12 @@ def _compare(outbox: WebhookOutbox, key: str, now_ms: int, update_ms: int) -> No
         del outbox.known[key]
         return
     known.reported = matter.count if matter.is_quiet else min(known.reported, matter.count)
-    if matter.count > known.reported and now_ms >= known.next_ms:
+    # Why a bound: a process whose clock was ahead may have written it.
+    latest_ms = now_ms + max(wanted.gather_ms, wanted.update_ms)
+    if matter.count > known.reported and not now_ms < known.next_ms <= latest_ms:
         phase = Phase.UPDATED if known.reported else Phase.BEGUN
         if _add(outbox, phase, matter, matter.count - known.reported, now_ms):
-            known.reported, known.next_ms = matter.count, now_ms + update_ms
+            known.reported, known.next_ms = matter.count, now_ms + wanted.update_ms
 
 
 def _join_groups(outbox: WebhookOutbox, find_group: Callable[[str, str], str]) -> None:
@@ -322,7 +345,11 @@ def add_test(outbox: WebhookOutbox, actor: str, now_ms: int) -> bool:
 
 def due_notice(outbox: WebhookOutbox, now_ms: int) -> Notice | None:
     """Return the next notice to send; None = none is due."""
-    return next((one for one in outbox.pending if one.next_ms <= now_ms), None)
+    # Why not before the last attempt: that was by a process whose clock was ahead.
+    return next(
+        (one for one in outbox.pending if not max(one.at_ms, one.tried_ms) <= now_ms < one.next_ms),
+        None,
+    )
 
 
 def settle(

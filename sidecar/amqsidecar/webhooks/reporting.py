@@ -18,6 +18,7 @@ from amqsidecar.telemetry.metrics import Metrics
 from amqsidecar.webhooks.matters import LOOK_S, Matters
 from amqsidecar.webhooks.outbox import (
     PREFIX,
+    HolderWatch,
     WantedMatters,
     WebhookOutbox,
     add_test,
@@ -64,6 +65,7 @@ class Reporting:
         self._runner = runner
         self._metrics = metrics
         self._crash_point = crash_point
+        self._watch = HolderWatch()
 
     def look(self) -> float:
         """Report new matters, and send one notice; return the seconds until the next look.
@@ -107,7 +109,8 @@ class Reporting:
     def _collect(self, schedule: Schedule, outbox: WebhookOutbox) -> bool:
         """Add notices of found matters; return False where another process sends."""
         now_ms = self._clock.now_ms()
-        if not holds(outbox, self._runner, now_ms):
+        is_silent = self._watch.is_silent(outbox, self._clock.monotonic_s())
+        if not holds(outbox, self._runner, now_ms, is_silent=is_silent):
             return False
         found = self._matters.look(schedule)
         collect(outbox, found, self._matters.known.find, now_ms, self._wanted)

@@ -206,3 +206,16 @@ def test_what_a_newer_version_wrote_is_kept_for_it_and_not_sent(reports: Reports
     collect(reports.outbox, {}, lambda _, one: one, 20 + GIVE_UP_MS, WANTED)
     assert reports.outbox.dropped == 4
     assert "s-8" not in write_outbox(reports.outbox).decode()
+
+
+def test_what_a_clock_that_was_ahead_put_off_is_due(
+    reports: Reports,
+) -> None:
+    ahead_ms = 1_000
+    assert reports.look(ahead_ms, new_cause(1)) == []
+    assert reports.look(0, new_cause(1)) == [(Phase.BEGUN, 1, 1)]
+    assert add_test(reports.outbox, "ann", ahead_ms)
+    [notice] = reports.outbox.pending
+    settle(reports.outbox, notice.id, "it fails", ahead_ms)
+    assert due_notice(reports.outbox, 0) == notice
+    assert due_notice(reports.outbox, ahead_ms) is None
