@@ -10,7 +10,7 @@ from threading import Event
 
 import structlog
 
-from amqsidecar.clock import Clock
+from amqsidecar.clock import Clock, system_wall_ms
 from amqsidecar.errors import ConfigError, StoreError
 from amqsidecar.model.cause_groups import CauseGroups
 from amqsidecar.model.failure import MINUTES_KEPT_MS
@@ -95,6 +95,7 @@ class Housekeeping:
         learn: Callable[[CauseGroups], None] = no_learning,
         forget_outboxes: Callable[[Schedule, int], Iterable[str]] = lambda *_: (),
         sleep: Callable[[float], object] | None = None,
+        wall_ms: Callable[[], int] = system_wall_ms,
     ) -> None:
         self.open_schedule = open_schedule
         self._clock = clock
@@ -109,6 +110,7 @@ class Housekeeping:
         self._kept_change: ServiceMark | None = None
         self._stopping = Event()
         self._sleep = sleep
+        self._wall_ms = wall_ms
 
     def plan(self, service_clock: ServiceClock) -> None:
         """Do the work at its times from now on, until the clock is stopped."""
@@ -171,9 +173,12 @@ class Housekeeping:
         removed = self._repeat(ends_s, limit, lambda: store.forget_history(before_ms, limit))
         removed += self._repeat(ends_s, limit, lambda: store.trim_history(self._max_events, limit))
         self._repeat(ends_s, part, forget_ledger)
-        # Why all where it is short: what was discarded is the first to give way.
-        undo_ms = UNDO_MS if store.room().is_enough else 0
-        self._repeat(ends_s, part, lambda: store.forget_discarded(now_ms - undo_ms, part))
+        # Why both clocks: commands go by the wall clock, which may have been set back.
+        undo_ms = min(now_ms, self._wall_ms()) - UNDO_MS
+        if not store.room().is_enough:
+            # Why all: what was discarded is the first to give way.
+            undo_ms = now_ms
+        self._repeat(ends_s, part, lambda: store.forget_discarded(undo_ms, part))
         self._repeat(ends_s, True, store.shrink)
         if removed:
             log.info("history_forgotten", events=removed)

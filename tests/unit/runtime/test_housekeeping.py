@@ -293,6 +293,34 @@ def test_what_was_discarded_is_kept_for_an_hour_and_gives_way_where_there_is_no_
     store.close()
 
 
+def test_what_a_command_discards_can_be_undone_for_an_hour_after_a_step_back(
+    tmp_path: Path,
+) -> None:
+    """The clock of the service stays ahead of the wall clock, by which a command goes."""
+    clock = VirtualClock(10 * UNDO_MS)
+    store = SqliteStore(tmp_path / "schedule.db", clock=clock)
+    store.open()
+    store.allocate_ids(9)
+    take_rows(store, 1, [taken_row(1)])
+    work = Housekeeping(
+        open_schedule=lambda: opened(SqliteStore(tmp_path / "schedule.db", clock=clock)),
+        clock=clock,
+        metrics=Metrics(),
+        keep_ms=10**9,
+        max_events=0,
+        wall_ms=lambda: clock.now_ms() - 2 * UNDO_MS,
+    )
+    wall_ms = clock.now_ms() - 2 * UNDO_MS
+    store.change(RowFilter(ids=(1,)), row_changes.discard(wall_ms, "cli:ann", 7))
+    clock.advance(UNDO_MS)
+    work.forget()
+    assert store.count_discarded(7) == 1
+    clock.advance(1)
+    work.forget()
+    assert store.count_discarded(7) == 0
+    store.close()
+
+
 def test_the_outboxes_of_removed_subscriptions_are_forgotten(tmp_path: Path) -> None:
     clock = VirtualClock(10**12)
     work = Housekeeping(
