@@ -25,7 +25,7 @@ ANY_TEXT: Final = "(any text)"
 """The words of the group of all texts of a class that has too many of them."""
 
 BYTES_MAX: Final = 16 * 1024 * 1024
-"""Approximate maximum memory. The least recently updated destinations go first."""
+"""Approximate maximum memory, of stack hashes as much again. The oldest destinations go first."""
 
 STACKS_MAX: Final = 10_000
 """Maximum stack hashes; the latest are kept."""
@@ -49,12 +49,12 @@ class CauseGroups:
 
     Attributes:
         merged: by destination and key the key of the group that a person merged it into.
-        size_bytes: the memory of the texts, about.
+        size_bytes: the memory of texts and the names of their destinations, about.
     """
 
     def __init__(self) -> None:
         self.merged: dict[tuple[str, str], str] = {}
-        self.size_bytes = 0
+        self.size_bytes = self._stack_bytes = 0
         self._stacks: dict[tuple[str, str], str] = {}
         self._found: dict[tuple[str, str], str] = {}
         self._texts: dict[str, dict[tuple[str, str], _Texts]] = {}
@@ -71,12 +71,18 @@ class CauseGroups:
             return self._merge(destination, known)
         words, fields = _parts(group)
         if f"{STACK}=" in fields:
-            self._stacks.setdefault((destination, fields), group)
-            if len(self._stacks) > STACKS_MAX:
-                del self._stacks[next(iter(self._stacks))]
+            key = destination, fields
+            if key not in self._stacks:
+                self._stacks[key] = group
+                self._stack_bytes += _stack_bytes(key, group)
+            while len(self._stacks) > STACKS_MAX or self._stack_bytes > BYTES_MAX:
+                oldest = next(iter(self._stacks))
+                self._stack_bytes -= _stack_bytes(oldest, self._stacks.pop(oldest))
             return self.find(destination, group)
         if not words.startswith("("):
             texts = self._texts.setdefault(destination, {})
+            if not texts:
+                self.size_bytes += len(destination)
             learned = texts.setdefault((_head(words), fields), _Texts())
             before = learned.size_bytes
             learned.add(words)
@@ -111,8 +117,13 @@ class CauseGroups:
         self._texts[destination] = self._texts.pop(destination)
         self.size_bytes += size_bytes
         while self.size_bytes > BYTES_MAX and len(self._texts) > 1:
-            gone = self._texts.pop(next(iter(self._texts)))
-            self.size_bytes -= sum(one.size_bytes for one in gone.values())
+            name = next(iter(self._texts))
+            gone = self._texts.pop(name)
+            self.size_bytes -= len(name) + sum(one.size_bytes for one in gone.values())
+
+
+def _stack_bytes(key: tuple[str, str], group: str) -> int:
+    return _TEXT_BYTES + sum(map(len, key)) + len(group)
 
 
 def split_stack(group: str) -> tuple[str, str]:

@@ -1,6 +1,7 @@
 """The laws of groups of causes: whatever is learned, and in whatever order."""
 
 import random
+import tracemalloc
 from collections.abc import Sequence
 
 import pytest
@@ -8,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amqsidecar.model.cause import cause_group
-from amqsidecar.model.cause_groups import ANY_TEXT, BYTES_MAX, TEXTS_MAX, VALUES_MIN, CauseGroups
+from amqsidecar.model.cause_groups import (
+    ANY_TEXT,
+    BYTES_MAX,
+    FOUND_MAX,
+    TEXTS_MAX,
+    VALUES_MIN,
+    CauseGroups,
+)
 
 PLACE = "queue://orders"
 HEAD = "java.lang.IllegalArgumentException: "
@@ -152,6 +160,23 @@ def test_the_oldest_destinations_are_forgotten_first(monkeypatch: pytest.MonkeyP
         own,
         f"{HEAD}user * may not see this",
     ]
+
+
+@pytest.mark.parametrize("fields", ["", " [stack=0123456789ab]"], ids=["texts", "stacks"])
+def test_long_names_of_destinations_count(monkeypatch: pytest.MonkeyPatch, fields: str) -> None:
+    """A stranger chooses them, up to 4 KiB each."""
+    most, name = 1 << 20, 4_000 * "x"
+    monkeypatch.setattr("amqsidecar.model.cause_groups.BYTES_MAX", most)
+    groups = CauseGroups()
+    tracemalloc.start()
+    try:
+        for number in range(2_000):
+            groups.add(f"queue://{number}.{name}", f"a.Refused: no{fields}")
+        # Why more: the last answers are cached.
+        assert tracemalloc.get_traced_memory()[0] < 2 * most + FOUND_MAX * len(name) * 1.2
+    finally:
+        tracemalloc.stop()
+    assert sum(map(len, (name for name in groups._texts))) <= most
 
 
 def test_merged_groups_lead_to_one_and_a_circle_ends() -> None:
