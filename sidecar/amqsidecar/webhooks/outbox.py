@@ -16,6 +16,8 @@ from amqsidecar.schedule import Schedule
 
 KNOWN_MAX: Final = 1_000
 """Maximum matters of a subscription at a time; further matters are dropped and counted."""
+KNOWN_CHARACTERS_MAX: Final = 1 << 18
+"""Maximum characters of their keys together: strangers name destinations."""
 PENDING_MAX: Final = 50
 """Maximum notices that wait; a matter is reported later while there is no room."""
 LOG_MAX: Final = 100
@@ -264,13 +266,15 @@ def collect(
         for key in [one for one, known in outbox.known.items() if known.matter.kind is kind]:
             if key not in matters and key not in waiting:
                 _end(outbox, key, now_ms, is_told=kind in _ENDS)
-        beyond = 0
+        beyond, characters = 0, sum(map(len, outbox.known))
         for key, matter in matters.items():
             known = outbox.known.get(key)
             if known is None and not matter.is_quiet:
-                if len(outbox.known) >= KNOWN_MAX:
+                is_full = len(outbox.known) >= KNOWN_MAX
+                if is_full or characters + len(key) > KNOWN_CHARACTERS_MAX:
                     beyond += 1
                     continue
+                characters += len(key)
                 known = ReportedMatter(matter=matter, next_ms=now_ms + wanted.gather_ms)
                 outbox.known[key] = known
                 if kind is Kind.EXHAUSTED and not outbox.has_looked:

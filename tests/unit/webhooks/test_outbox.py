@@ -219,3 +219,15 @@ def test_what_a_clock_that_was_ahead_put_off_is_due(
     settle(reports.outbox, notice.id, "it fails", ahead_ms)
     assert due_notice(reports.outbox, 0) == notice
     assert due_notice(reports.outbox, ahead_ms) is None
+
+
+def test_long_names_take_the_room_of_more_matters(reports: Reports) -> None:
+    """A stranger chooses the names; the whole outbox is written with each change."""
+    name = 4_000 * "x"
+    matters = [new_cause(1, destination=f"queue://{number}{name}") for number in range(200)]
+    for at_ms in (0, 10):
+        reports.look(at_ms, *matters)
+    outbox = reports.outbox
+    assert 50 < len(outbox.known) < 70
+    assert outbox.dropped == 200 - len(outbox.known)
+    assert len(write_outbox(outbox)) < 3 << 20
