@@ -158,12 +158,14 @@ def _read_recoveries(schedule: Schedule, now_ms: int) -> Iterator[Matter]:
 
     Where no message is kept and none was re-sent lately, nothing is left to recover.
     """
-    found = read_recoveries(schedule, now_ms)
-    left = {one.destination for one in schedule.tallies() if one.count}
+    found = [
+        one for one in read_recoveries(schedule, now_ms) if one.state is not RecoveryState.HOLDS
+    ]
+    left = {one.destination for one in schedule.tallies() if one.count} if found else set[str]()
     if not left.issuperset(one.destination for one in found):
         left |= count_resends(schedule, now_ms - OUT_MS, now_ms)[0].keys()
     for one in found:
-        if one.state is RecoveryState.HOLDS or one.destination not in left:
+        if one.destination not in left:
             continue
         share = f"{one.came_back.part} of {one.came_back.whole} re-sent messages came back"
         yield Matter(
