@@ -130,7 +130,6 @@ class KeepsDelayed(Protocol):
 
         Cheap: results are cached for some seconds.
         """
-        ...
 
 
 class CommitsInBackground(Protocol):
@@ -142,7 +141,6 @@ class CommitsInBackground(Protocol):
         It may call everything but `attach` and `commit_cycle`. An error that it raises ends the
         connection, or leaves it to `close`. After a failed commit the caller calls `abandon`.
         """
-        ...
 
 
 REACH_BYTES: Final = 128 * 1024 * 1024
@@ -164,7 +162,6 @@ class TakesChosen(Protocol):
             BrokerRefused: this user may not ask; the sentence names the permission.
             LinkLost: the connection is gone.
         """
-        ...
 
 
 class ListsQueues(Protocol):
@@ -177,7 +174,6 @@ class ListsQueues(Protocol):
             DiscoveryRefused: the broker refuses to answer; the message names the fix.
             LinkLost: the connection is gone.
         """
-        ...
 
     def final_names(self) -> tuple[str, ...]:
         """Return the names of the queues that end with the suffix of final dead-letter queues.
@@ -185,7 +181,6 @@ class ListsQueues(Protocol):
         Raises:
             As `queue_names`.
         """
-        ...
 
 
 class TellsSettings(Protocol):
@@ -197,7 +192,6 @@ class TellsSettings(Protocol):
         Raises:
             BrokerRefused: this user may not ask.
         """
-        ...
 
 
 class Features(msgspec.Struct, frozen=True, kw_only=True):
@@ -231,14 +225,12 @@ class LookSession(Protocol):
     @property
     def features(self) -> Features:
         """The optional features of this wire."""
-        ...
 
     def close(self) -> None:
         """Give everything in hand back without counting it as a failure, then disconnect.
 
         Never raises; safe to call twice and after `LinkLost`.
         """
-        ...
 
     def wait(self, timeout_s: float) -> None:
         """Block until something arrived, `wake` was called, or time is over; keeps the link alive.
@@ -246,11 +238,9 @@ class LookSession(Protocol):
         Raises:
             LinkLost: the connection is gone.
         """
-        ...
 
     def wake(self) -> None:
         """End a running or the next `wait` at once; the only method for other threads."""
-        ...
 
     def discover(self) -> tuple[IntakeQueue, ...]:
         """Return the dead-letter queues that the live broker has; empty if it can't list them.
@@ -258,11 +248,9 @@ class LookSession(Protocol):
         Raises:
             DiscoveryRefused: this user may not ask; the message names the permission.
         """
-        ...
 
     def count(self, queue: IntakeQueue, at_most: int) -> int:
         """Return how many messages a dead-letter queue holds, counting up to `at_most`."""
-        ...
 
     def browse(self, queue: IntakeQueue, at_most: int) -> Iterator[Delivery]:
         """Return the messages of a dead-letter queue, in order, without taking or changing them.
@@ -287,7 +275,6 @@ class LookSession(Protocol):
                 or a wire that can.
             LinkLost: the connection is gone.
         """
-        ...
 
     def left_behind(self) -> tuple[LeftBehind, ...]:
         """Return the messages of the attached queues that are not taken, or not browsed, and why.
@@ -296,7 +283,6 @@ class LookSession(Protocol):
         it says so, from the second call on. May ask the broker; called now and then, never per
         cycle.
         """
-        ...
 
     def queue_counters(self, destinations: Sequence[Destination]) -> Mapping[Destination, Counters]:
         """Return the counters of these destinations.
@@ -307,7 +293,6 @@ class LookSession(Protocol):
             BrokerRefused: this user may not ask; the sentence names the permission.
             LinkLost: the connection is gone.
         """
-        ...
 
     def foreign_tokens(self, known: Collection[str]) -> tuple[ForeignToken, ...]:
         """Return the tokens of all instances but these, by name.
@@ -318,7 +303,6 @@ class LookSession(Protocol):
             BrokerRefused: this user may not look; the sentence names the permission.
             LinkLost: the connection is gone.
         """
-        ...
 
     def send_terms(self, destination: Destination, *, makes: bool = False) -> SendTerms:
         """Return the terms of a send to a destination.
@@ -330,7 +314,6 @@ class LookSession(Protocol):
             makes: create a missing queue as a final dead-letter queue: durable and never removed by
                 the broker. `problem` says why it can't be created.
         """
-        ...
 
     def ask_terms_ahead(self, destinations: Sequence[Destination]) -> None:
         """Ask about many at once, so that the next `send_terms` of each knows the answer.
@@ -340,7 +323,6 @@ class LookSession(Protocol):
         Raises:
             LinkLost: the connection is gone.
         """
-        ...
 
     def filter_view(self, resend: Resend) -> PropertyOf:
         """Return the fields that a filter of the broker sees once a message is sent over this link.
@@ -348,7 +330,6 @@ class LookSession(Protocol):
         Raises:
             UndecodableMessage: the message can't be taken apart, and so can't be sent.
         """
-        ...
 
 
 class IntakeSession(LookSession, Protocol):
@@ -370,7 +351,6 @@ class IntakeSession(LookSession, Protocol):
             QueueRefused: a queue can't be read; the error and its message name it. The others may
                 or may not be read now; attach again without it.
         """
-        ...
 
     def receive(self, limit: int) -> list[Delivery]:
         """Return newly arrived messages in order; never blocks.
@@ -380,22 +360,18 @@ class IntakeSession(LookSession, Protocol):
         Raises:
             LinkLost: the connection is gone.
         """
-        ...
 
     def queues_changed(self) -> bool:
         """Return whether discovery may find other queues than last time, once.
 
         Cheap: called after each turn.
         """
-        ...
 
     def queues_read(self) -> tuple[Destination, ...]:
         """Return the queues that are read now, each by name."""
-        ...
 
     def is_newborn(self, destination: Destination) -> bool:
         """Return whether a queue was made while this link was open, so that all in it is new."""
-        ...
 
 
 class InstanceToken(Protocol):
@@ -410,11 +386,9 @@ class InstanceToken(Protocol):
         Raises:
             LinkLost: the connection is gone.
         """
-        ...
 
     def exists(self) -> bool | None:
         """Return whether the token queue holds a token, handed out or not; None = unknown."""
-        ...
 
     def create(self, number: int) -> None:
         """Put a first token into the token queue; durable when this returns.
@@ -425,7 +399,6 @@ class InstanceToken(Protocol):
             BrokerRefused: the broker does not take it.
             LinkLost: no answer in time.
         """
-        ...
 
 
 class BegunSends(Protocol):
@@ -440,7 +413,6 @@ class BegunSends(Protocol):
         Raises:
             LinkLost: the connection is gone.
         """
-        ...
 
     def abandon(self) -> None:
         """Undo `begin`; does nothing if nothing was begun.
@@ -448,7 +420,6 @@ class BegunSends(Protocol):
         Raises:
             LinkLost: the connection is gone, and the begun sends with it.
         """
-        ...
 
 
 class TakeSession(IntakeSession, Protocol):
@@ -457,12 +428,10 @@ class TakeSession(IntakeSession, Protocol):
     @property
     def token(self) -> InstanceToken:
         """The token of the instance."""
-        ...
 
     @property
     def ahead(self) -> BegunSends:
         """The sends of the next transaction."""
-        ...
 
     def commit_cycle(
         self, accepts: Sequence[Delivery], sends: Sequence[Resend], token: int
@@ -483,7 +452,6 @@ class TakeSession(IntakeSession, Protocol):
             CommitRefused: as above.
             LinkLost: unknown whether it happened; the token shows it.
         """
-        ...
 
 
 class MoveSession(IntakeSession, KeepsDelayed, Protocol):
@@ -510,11 +478,9 @@ class MoveSession(IntakeSession, KeepsDelayed, Protocol):
             CommitRefused: as above.
             LinkLost: unknown whether it happened.
         """
-        ...
 
     def clock_ahead_ms(self) -> int:
         """Return by how much the broker's clock is ahead of ours at most; negative = behind."""
-        ...
 
 
 class Link(Protocol):
@@ -530,7 +496,6 @@ class Link(Protocol):
             LinkLost: the broker can't be reached.
             BrokerRefused: credentials, permissions, or another product.
         """
-        ...
 
     def take(self, token_queue: str) -> TakeSession:
         """Connect, log in, prepare transactions and begin to wait for the token.
@@ -542,7 +507,6 @@ class Link(Protocol):
             LinkLost: the broker can't be reached, or another connection of the instance is open.
             BrokerRefused: credentials, permissions, or a capability that is missing.
         """
-        ...
 
     def move(self) -> MoveSession:
         """Connect, log in and prepare transactions, without a token.
@@ -551,4 +515,3 @@ class Link(Protocol):
             LinkLost: the broker can't be reached.
             BrokerRefused: as above, or this broker can't keep waiting messages over this wire.
         """
-        ...

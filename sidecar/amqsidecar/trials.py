@@ -19,19 +19,15 @@ class TellsRoles(Protocol):
 
         Such a queue must not be tried to read.
         """
-        ...
 
     def refusals(self) -> tuple[str, ...]:
         """Return the broker's words why it can't be asked; () = it can."""
-        ...
 
     def addresses(self) -> tuple[str, ...]:
         """Return the names of all addresses; () = it can't be asked."""
-        ...
 
     def roles(self, address: str) -> tuple[Mapping[str, Any], ...]:
         """Return the roles of an address with their rights; () = the broker can't be asked."""
-        ...
 
 
 class TellsResendEffects(Protocol):
@@ -45,7 +41,6 @@ class TellsResendEffects(Protocol):
         Raises:
             BrokerRefused: this user may not ask.
         """
-        ...
 
 
 class ListsMessages(Protocol):
@@ -57,7 +52,6 @@ class ListsMessages(Protocol):
         Raises:
             BrokerRefused: it refuses the answer.
         """
-        ...
 
 
 class TellsExpiration(Protocol):
@@ -65,7 +59,6 @@ class TellsExpiration(Protocol):
 
     def token_expiration_ms(self) -> int | None:
         """Return when our token will expire; 0 = never, None = no token."""
-        ...
 
 
 class BrokerDisk(msgspec.Struct, frozen=True):
@@ -91,7 +84,6 @@ class TellsDisk(Protocol):
 
     def disk(self) -> BrokerDisk | None:
         """Return how full it is; None = it can't be asked, or there is no limit."""
-        ...
 
 
 class TellsAcceptors(Protocol):
@@ -102,7 +94,6 @@ class TellsAcceptors(Protocol):
 
         () = none, or not known.
         """
-        ...
 
 
 class TrialFeatures(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,24 +122,19 @@ class Trials(Protocol):
     @property
     def features(self) -> TrialFeatures:
         """The optional parts of these trials."""
-        ...
 
     @property
     def can_remove(self) -> bool:
         """Whether queues can be removed over this wire by this user."""
-        ...
 
     def read(self, destination: Destination) -> str | None:
         """Return the broker's words why this can't be read; None = it can."""
-        ...
 
     def write(self, destination: Destination) -> str | None:
         """Return the broker's reason why sends there fail; None = they succeed."""
-        ...
 
     def remove(self, destination: Destination) -> str | None:
         """Remove a queue of the doctor's own, or only empty it; return a sentence why it stays."""
-        ...
 
     def expand(self, queues: Sequence[Destination]) -> tuple[Destination, ...]:
         """Return the queues that these names and wildcards stand for now.
@@ -156,11 +142,9 @@ class Trials(Protocol):
         Raises:
             BrokerRefused: the broker does not report which queues it has.
         """
-        ...
 
     def broker_ms(self) -> int | None:
         """Return the broker's clock at a moment since the link was opened; None = unknown."""
-        ...
 
     def would_leave(self, queue: IntakeQueue, /) -> tuple[LeftBehind, ...]:
         """Return the messages that a run would leave in a dead-letter queue; () = none.
@@ -168,7 +152,6 @@ class Trials(Protocol):
         Raises:
             BrokerRefused: it is unknown; the sentence says why.
         """
-        ...
 
 
 class ExaminedSession(LookSession, Protocol):
@@ -176,7 +159,6 @@ class ExaminedSession(LookSession, Protocol):
 
     def trials(self) -> Trials:
         """Return the trials of this session."""
-        ...
 
 
 class ExaminedTakeSession(TakeSession, ExaminedSession, Protocol):
@@ -188,8 +170,6 @@ class ExaminedLink(Link, Protocol):
 
     def look(self) -> ExaminedSession:
         """See `Link.look`."""
-        ...
 
     def take(self, token_queue: str) -> ExaminedTakeSession:
         """See `Link.take`."""
-        ...

@@ -12,7 +12,6 @@ class BegunTransaction(Protocol):
     @property
     def sends(self) -> Sequence[Resend]:
         """All its sends, as the caller gave them."""
-        ...
 
 
 BegunT = TypeVar("BegunT", bound=BegunTransaction)

@@ -40,11 +40,9 @@ class TokenQueueMaker(Protocol):
 
     def make_token_queue(self, name: str, /) -> None:
         """Make the durable queue of an instance's token, where this user may."""
-        ...
 
     def has_token(self, queue: str, /) -> bool | None:
         """Return whether the queue holds a token, handed out or not; None = unknown."""
-        ...
 
 
 class TokenWire(Protocol[H]):
@@ -64,46 +62,36 @@ class TokenWire(Protocol[H]):
         Raises:
             BrokerRefused: the queue can't be used; the message names it.
         """
-        ...
 
     def release(self) -> None:
         """Stop reading; all that was in hand is back in the queue, uncounted, at the return."""
-        ...
 
     def poll(self) -> None:
         """Process the input that has arrived."""
-        ...
 
     def collect(self, timeout_s: float, /) -> Sequence[TokenMessage[H]]:
         """Wait for a message, then return all that the queue holds; nothing = not in time."""
-        ...
 
     def next(self, timeout_s: float, /) -> TokenMessage[H] | None:
         """Return the next message; None = not in time."""
-        ...
 
     def drop(self, handles: Sequence[H], /) -> None:
         """Take messages out of the queue, now or with the next transaction."""
-        ...
 
     def replace(self, handle: H, token: Token, /) -> bool:
         """Exchange the message in hand for this token; return whether it was possible.
 
         If the process dies inside, the queue holds either of them or both.
         """
-        ...
 
     def settle(self, handle: H, /) -> None:
         """Forget a message that a committed transaction has exchanged."""
-        ...
 
     def put(self, token: Token, /) -> str | None:
         """Send a token, durably at the return; return the broker's words if it refuses."""
-        ...
 
     def holds_any(self) -> bool | None:
         """Return whether the queue holds a message, handed out or not; None = unknown."""
-        ...
 
 
 class _Released(NamedTuple):

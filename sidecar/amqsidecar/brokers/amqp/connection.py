@@ -50,15 +50,12 @@ class LinkEndpoint(Protocol):
 
     def on_delivery(self, delivery: Any) -> None:
         """Note that a delivery arrived or was answered."""
-        ...
 
     def on_remote_open(self) -> None:
         """Note that the peer answered the attach."""
-        ...
 
     def on_remote_close(self, reason: str) -> None:
         """Note that the peer closed the link; `reason` holds its words, "" = none."""
-        ...
 
 
 class AmqpPart(Protocol):
@@ -66,12 +63,10 @@ class AmqpPart(Protocol):
 
     def close(self) -> None:
         """Begin to close them."""
-        ...
 
     @property
     def is_closed(self) -> bool:
         """Whether both sides have closed them."""
-        ...
 
 
 class AmqpConnection:

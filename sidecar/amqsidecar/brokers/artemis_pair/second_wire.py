@@ -22,11 +22,9 @@ class Greeting(Protocol):
 
     def is_answered(self, timeout_s: float) -> bool:
         """Return whether the peer speaks the wire, within a time limit."""
-        ...
 
     def close(self) -> None:
         """Hang up."""
-        ...
 
 
 class _NotGreeted:

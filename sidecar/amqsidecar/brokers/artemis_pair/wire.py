@@ -26,20 +26,16 @@ class LookWire(ExaminedSession, ShowsSchedule, Protocol):
 
     def descriptor(self) -> int:
         """Return the file descriptor of its socket: readable where `wait` has something to do."""
-        ...
 
     def wait_beside(self, descriptor: int) -> None:
         """End each `wait` also when this descriptor is readable."""
-        ...
 
     @property
     def routes(self) -> ArtemisRoutes:
         """Its cache of queues and addresses."""
-        ...
 
     def share_routes(self, routes: ArtemisRoutes) -> None:
         """Share the knowledge of another wire to the same broker from now on."""
-        ...
 
 
 class WireIntake(Protocol):
@@ -50,11 +46,9 @@ class WireIntake(Protocol):
 
         None = one is still arriving in pieces.
         """
-        ...
 
     def is_leaving(self, queue: Destination) -> bool:
         """Return whether a consumer of a queue is still open that was detached."""
-        ...
 
 
 class IntakeWire(IntakeSession, LookWire, Protocol):
@@ -63,20 +57,16 @@ class IntakeWire(IntakeSession, LookWire, Protocol):
     @property
     def has_arrived(self) -> bool:
         """Whether `receive` would return something."""
-        ...
 
     @property
     def intake(self) -> WireIntake:
         """The part that reads them."""
-        ...
 
     def holds_selected(self, queue: IntakeQueue) -> bool:
         """Return whether a queue holds a message of its selector that is not handed out."""
-        ...
 
     def is_bound(self, queue: Destination) -> bool:
         """Return whether the broker keeps messages of a queue for one consumer; True = unknown."""
-        ...
 
 
 class WireToken(InstanceToken, Protocol):
@@ -85,14 +75,12 @@ class WireToken(InstanceToken, Protocol):
     @property
     def number(self) -> int | None:
         """Its number while it is in hand or on its way; None = there is none."""
-        ...
 
     def release(self) -> None:
         """Give the token back and wait for it no more, until `take`.
 
         When it returns, the token is in its queue; that does not count as a failed delivery.
         """
-        ...
 
 
 class TakeWire(TakeSession, IntakeWire, Protocol):
@@ -101,7 +89,6 @@ class TakeWire(TakeSession, IntakeWire, Protocol):
     @property
     def token(self) -> WireToken:
         """The token of the instance."""
-        ...
 
 
 class MoveWire(MoveSession, IntakeWire, Protocol):
@@ -113,15 +100,12 @@ class LinkOfWire(Protocol):
 
     def look(self) -> LookWire:
         """See `Link.look`."""
-        ...
 
     def take(self, token_queue: str) -> TakeWire:
         """See `Link.take`; does not wait for the token before `take`."""
-        ...
 
     def move(self) -> MoveWire:
         """See `Link.move`."""
-        ...
 
 
 @contextmanager

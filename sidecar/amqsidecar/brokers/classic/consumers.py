@@ -25,23 +25,18 @@ class ClassicConnection(Protocol):
     @property
     def name(self) -> str:
         """Host and port, for messages."""
-        ...
 
     def poll(self) -> None:
         """Process the input that has arrived."""
-        ...
 
     def run_until(self, is_done: Callable[[], bool], timeout_s: float) -> bool:
         """Wait until something is true; return False when the time is over before."""
-        ...
 
     def wake(self) -> None:
         """End a running or the next `wait` at once; for any thread."""
-        ...
 
     def reset(self) -> None:
         """Close it so that the broker notices at once; never raises."""
-        ...
 
 
 class ClassicConsumers(ABC):

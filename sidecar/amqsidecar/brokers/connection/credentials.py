@@ -14,7 +14,6 @@ class Credentials(Protocol):
     @property
     def is_token(self) -> bool:
         """Whether it is a bearer token."""
-        ...
 
     def secret(self) -> str | None:
         """Return the present secret; asked at each log-in; None = none.
@@ -24,7 +23,6 @@ class Credentials(Protocol):
             LinkLost: the provider of tokens can't be reached.
             BrokerRefused: the provider gives us none.
         """
-        ...
 
     def outdated(self, since_s: float) -> bool:
         """Return whether a connection of that log-in should log in again, with a newer secret.
@@ -32,7 +30,6 @@ class Credentials(Protocol):
         Args:
             since_s: when it had logged in, by the monotonic clock.
         """
-        ...
 
 
 class Password:
