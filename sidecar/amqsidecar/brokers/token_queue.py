@@ -119,11 +119,6 @@ class TokenQueue(Generic[H]):
     """The token queue of this instance, and the token when it is in our hand."""
 
     def __init__(self, wire: TokenWire[H], name: str) -> None:
-        """Begin to wait for the token.
-
-        Raises:
-            BrokerRefused: the queue can't be used; the message names it.
-        """
         self._wire = wire
         self._name = name
         wire.open()
@@ -136,7 +131,6 @@ class TokenQueue(Generic[H]):
 
     @property
     def number(self) -> int | None:
-        """The number of the token that is in hand or on its way; None = there is none."""
         if isinstance(self._state, _Sent):
             return self._state.number
         return None if self.held is None else self.held.cycle
@@ -251,14 +245,6 @@ class TokenQueue(Generic[H]):
         return True if self.held is not None else self._wire.holds_any()
 
     def create(self, number: int) -> None:
-        """Put a first token into the queue; durable when this returns.
-
-        If the process dies inside, the queue holds no token or this one.
-
-        Raises:
-            BrokerRefused: the broker does not take it.
-            LinkLost: no answer in time.
-        """
         words = self._wire.put(Token(uuid4().hex, number, {}))
         if words is not None:
             raise BrokerRefused(f"the token queue {self._name} takes no token: {words}")

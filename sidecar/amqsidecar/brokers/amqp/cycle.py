@@ -93,15 +93,7 @@ class AmqpMoves:
             raise
 
     def move(self, held: Sequence[AmqpDelivery], sends: Sequence[Resend]) -> None:
-        """Accept and send in one transaction; durable when it returns.
-
-        If the process dies inside, either all of it happened or none.
-
-        Raises:
-            SendsRefused: nothing happened; the deliveries are still in hand.
-            CommitRefused: as above.
-            LinkLost: unknown whether it happened.
-        """
+        """Accept and send in one transaction; see `broker.MoveSession.move`."""
         self._perform(held, sends, None)
 
     def _perform(
@@ -150,15 +142,7 @@ class AmqpCycle(AmqpMoves):
         self._wire = wire
 
     def commit(self, held: Sequence[AmqpDelivery], sends: Sequence[Resend], token: int) -> None:
-        """Accept, send, exchange the token in one transaction; durable when it returns.
-
-        If the process dies inside, either all of it happened and the token is `token`, or none.
-
-        Raises:
-            SendsRefused: nothing happened; the deliveries are still in hand.
-            CommitRefused: as above.
-            LinkLost: unknown whether it happened; the token shows it.
-        """
+        """Accept, send, exchange the token; see `broker.TakeSession.commit_cycle`."""
         own = self._token.take_for_commit().handle
         self._perform(held, sends, _Exchange(self._wire, own, token))
         self._token.exchanged(token)

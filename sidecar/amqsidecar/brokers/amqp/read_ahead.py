@@ -134,7 +134,6 @@ class AheadIntake(ABC):
 
     @property
     def is_closed(self) -> bool:
-        """Whether both sides have closed all links."""
         return self._ahead.is_closed
 
     @abstractmethod

@@ -94,14 +94,12 @@ class SenderPool:
         self._closing.append(sender)
 
     def close(self) -> None:
-        """Begin to close all links."""
         for sender in self._open.values():
             self._retire(sender)
         self._open.clear()
 
     @property
     def is_closed(self) -> bool:
-        """Whether both sides have closed all links."""
         return all(sender.is_closed for sender in self._closing)
 
 

@@ -145,7 +145,6 @@ class AmqpIntake(AheadIntake):
 
     @property
     def has_arrived(self) -> bool:
-        """Whether something waits to be received."""
         return any(one.arrived and one.is_open for one in self._receivers.values())
 
     def receive(self, limit: int, read_origin: OriginReader) -> list[Delivery]:
@@ -180,7 +179,6 @@ class AmqpIntake(AheadIntake):
         return deliveries
 
     def top_up(self) -> None:
-        """Grant as much credit as prefetch, window and held bytes allow."""
         self._ahead.top_up(
             (receiver, self._held_back(receiver)) for receiver in self._receivers.values()
         )
@@ -193,10 +191,6 @@ class AmqpIntake(AheadIntake):
         self._forget_held_back(receiver)
 
     def held_back(self, queue: Destination) -> int | None:
-        """Return how many messages of a queue are in hand and never received.
-
-        None = one is still arriving in pieces.
-        """
         receivers = [one for item, one in self._receivers.items() if item.destination == queue]
         if any(one.is_receiving for one in receivers):
             return None

@@ -35,18 +35,10 @@ class AmqpArtemisTrials(ArtemisTrials):
         self._tried = tried
 
     def read(self, destination: Destination) -> str | None:
-        """Return the broker's words why this can't be read; None = it can.
-
-        The link gives no credit. The broker makes a queue that is missing where it may.
-        """
         capability = None if "::" in destination.name else "queue"
         return self._tried.read(destination.name, capability)
 
     def write(self, destination: Destination) -> str | None:
-        """Return the broker's reason why sends there fail; None = they succeed.
-
-        Nothing is sent. The broker makes a queue that is missing where it may.
-        """
         return self._tried.write(destination.name, "queue" if destination.is_queue else "topic")
 
     @override
@@ -120,7 +112,6 @@ class AmqpArtemisLook(ArtemisSession):
         self._connection.rest_until(lambda: False, timeout_s)
 
     def descriptor(self) -> int:
-        """Return the file descriptor of the connection."""
         return self._connection.descriptor()
 
     def wait_beside(self, descriptor: int) -> None:
@@ -130,7 +121,6 @@ class AmqpArtemisLook(ArtemisSession):
         self._connection.wake()
 
     def count(self, queue: IntakeQueue, at_most: int) -> int:
-        """Return how many messages wait in a dead-letter queue, but no more than `at_most`."""
         count = self._management.count(queue.destination, at_most)
         return self._browse_count(queue, at_most) if count is None else count
 
@@ -161,5 +151,4 @@ class AmqpArtemisLook(ArtemisSession):
             yield Delivery(None, queue.destination, message, provenance, ENCODING)
 
     def trials(self) -> AmqpArtemisTrials:
-        """Return the trials of the user's rights over this connection."""
         return AmqpArtemisTrials(AmqpTrials(self._connection), self._management)

@@ -54,7 +54,6 @@ class ArtemisManagement(ArtemisQuestions):
         connection.parts.append(self)
 
     def ask_batch(self, questions: Sequence[ManagementQuestion]) -> list[ManagementAnswer]:
-        """Ask several things at once; the answers are in the order of the questions."""
         first = self._number
         self._number += len(questions)
         found: dict[int, ManagementAnswer] = {}

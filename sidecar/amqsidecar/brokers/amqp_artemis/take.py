@@ -160,11 +160,6 @@ class AmqpArtemisTake(_IntakeSession):
         coordinator: Coordinator,
         token_queue: str,
     ) -> None:
-        """Begin to wait for the token.
-
-        Raises:
-            BrokerRefused: the token queue can't be used.
-        """
         wire = AmqpTokenWire(coordinator, opened.management, token_queue, settings.rules_digest)
         token = TokenQueue(wire, token_queue)
         super().__init__(opened, settings, token_queue)

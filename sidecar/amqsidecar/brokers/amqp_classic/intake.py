@@ -152,7 +152,6 @@ class ClassicIntake(AheadIntake):
 
     @property
     def has_arrived(self) -> bool:
-        """Whether something waits to be received."""
         return any(subscription.receiver.arrived for subscription in self._subscriptions.values())
 
     def receive(self, limit: int) -> list[Delivery]:

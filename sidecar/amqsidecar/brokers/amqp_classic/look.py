@@ -81,17 +81,9 @@ class AmqpClassicTrials:
         return TrialFeatures()
 
     def read(self, destination: Destination) -> str | None:
-        """Return the broker's words why this can't be read; None = it can.
-
-        The link gives no credit. The broker makes the destination where it is missing.
-        """
         return self._tried.read(str(destination), None)
 
     def write(self, destination: Destination) -> str | None:
-        """Return the broker's reason why sends there fail; None = they succeed.
-
-        Nothing is sent. The broker makes the destination where it is missing.
-        """
         return self._tried.write(str(destination), "queue" if destination.is_queue else "topic")
 
     def remove(self, destination: Destination) -> str | None:
@@ -268,7 +260,6 @@ class AmqpClassicLook(ClassicSession):
         return sum(1 for _ in self.browse(queue, min(at_most, COUNT_MAX)))
 
     def browse(self, queue: IntakeQueue, at_most: int) -> Iterator[Delivery]:
-        """Return the messages of a dead-letter queue in order; they stay there unchanged."""
         self._connection.check()
         asked = queue.destination
         # Why: a browser makes the queue that it names, but none that its wildcard matches; this
@@ -315,7 +306,6 @@ class AmqpClassicLook(ClassicSession):
         return Delivery(None, source, message, provenance, encoding)
 
     def trials(self) -> AmqpClassicTrials:
-        """Return the trials of the user's permissions over this connection."""
         return AmqpClassicTrials(
             AmqpTrials(self._connection),
             self._browser,

@@ -201,7 +201,6 @@ class AmqpClassicTake(AmqpClassicLook):
         return counts
 
     def receive(self, limit: int) -> list[Delivery]:
-        """Return new deliveries in order; never blocks."""
         self._connection.pump(0)
         watch = self._watch
         watch.hear()

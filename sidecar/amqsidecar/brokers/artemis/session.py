@@ -247,7 +247,6 @@ class ArtemisSession:
         return self._routes.send_terms(destination, makes=makes)
 
     def ask_terms_ahead(self, destinations: Sequence[Destination]) -> None:
-        """Ask about many at once, so that `send_terms` knows them for some seconds."""
         self._routes.ask_ahead(destinations)
 
     def filter_view(self, resend: Resend) -> PropertyOf:
@@ -316,7 +315,6 @@ class ArtemisSession:
         return self._waiting_places.problem(destination)
 
     def schedule(self) -> ArtemisSchedule:
-        """Return the messages that wait in the broker; valid while the connection lasts."""
         return ArtemisSchedule(self._management, self._settings.instance)
 
     def holds_selected(self, queue: IntakeQueue) -> bool:

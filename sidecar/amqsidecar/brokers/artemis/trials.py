@@ -46,7 +46,6 @@ class ArtemisTrials(ABC):
         """Remove or empty a queue of ours without the management; see `Trials.remove`."""
 
     def remove(self, destination: Destination) -> str | None:
-        """Remove or empty a queue of ours; return why it may stay."""
         return self._destroy(destination) if self.can_remove else self._empty(destination)
 
     @property
@@ -65,7 +64,6 @@ class ArtemisTrials(ABC):
         return None
 
     def broker_ms(self) -> int | None:
-        """Return the broker's clock at a moment since we connected; None = it can't be asked."""
         answer = self._management.ask(ManagementQuestion("broker", "listConnectionsAsJSON"))
         entries = json.loads(answer.value) if answer.is_ok else []
         # Why the latest: it is our connection, or a newer one.
@@ -76,15 +74,10 @@ class ArtemisTrials(ABC):
         return tuple(queues)
 
     def is_purged(self, destination: Destination) -> bool:
-        """Return whether the broker empties a queue when its last consumer leaves; False = unknown.
-
-        No trial may read such a queue.
-        """
         answer = self._management.ask(attribute_of_queue(destination, "PurgeOnNoConsumers"))
         return answer.is_ok and answer.value is True
 
     def disk(self) -> BrokerDisk | None:
-        """Return how full the broker's disk is; None = it can't be asked, or has no limit."""
         used, limit = self._management.ask_all(
             [
                 ManagementQuestion("broker", attribute="DiskStoreUsage"),
@@ -118,7 +111,6 @@ class ArtemisTrials(ABC):
     def resend_effects(
         self, settings_of: Mapping[str, Mapping[str, Any]]
     ) -> Mapping[str, Sequence[SideEffect]]:
-        """Return side effects of redeliveries to the queues of each address."""
         management = self._management
         management.demand()
         queues: dict[str, list[QueueRow]] = {}
@@ -138,7 +130,6 @@ class ArtemisTrials(ABC):
         }
 
     def roles(self, address: str) -> tuple[Mapping[str, Any], ...]:
-        """Return the roles of an address with their permissions; () = the broker refuses."""
         answer = self._management.ask(ManagementQuestion("broker", "getRolesAsJSON", (address,)))
         return tuple(json.loads(answer.value)) if answer.is_ok else ()
 

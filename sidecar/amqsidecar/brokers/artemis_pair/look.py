@@ -107,7 +107,6 @@ class PairLook:
         return self._look_first.send_terms(destination, makes=makes)
 
     def ask_terms_ahead(self, destinations: Sequence[Destination]) -> None:
-        """Ask about many at once, so that `send_terms` knows them for some seconds."""
         self._look_first.ask_terms_ahead(destinations)
 
     def filter_view(self, resend: Resend) -> PropertyOf:
@@ -118,5 +117,4 @@ class PairLook:
         return self._look_first.trials()
 
     def schedule(self) -> BrokerSchedule:
-        """Return the messages that wait in the broker; valid while the connection lasts."""
         return self._look_first.schedule()

@@ -140,7 +140,6 @@ class ListingSession(ClassicSession):
     def __init__(
         self, consumers: ClassicConsumers, queues: ClassicQueues, settings: ClassicLinkSettings
     ) -> None:
-        """Look over a connection that is logged in."""
         self._consumers: ClassicConsumers = consumers
         self._connection = consumers.connection
         self._queues = queues
@@ -173,7 +172,6 @@ class ListingSession(ClassicSession):
         return self._queues.is_newborn(destination.name)
 
     def final_names(self) -> tuple[str, ...]:
-        """Return the names of all final dead-letter queues; errors as with `queue_names`."""
         return listed(self._queues.list_finals)
 
     def wait(self, timeout_s: float) -> None:

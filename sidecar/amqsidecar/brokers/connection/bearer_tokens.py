@@ -79,11 +79,6 @@ class BearerTokens:
         self._due_s = -math.inf
 
     def secret(self) -> str:
-        """Return the newest token.
-
-        Raises:
-            ConfigError, LinkLost, BrokerRefused: as `Credentials.secret`.
-        """
         with self._lock:
             if self._is_cheap or self._clock.monotonic_s() >= self._due_s:
                 self._renew()

@@ -41,11 +41,6 @@ class Password:
         self._read = read
 
     def secret(self) -> str | None:
-        """Return the password as it is now.
-
-        Raises:
-            ConfigError: its file can't be read or is empty.
-        """
         return self._read()
 
     def outdated(self, since_s: float) -> bool:

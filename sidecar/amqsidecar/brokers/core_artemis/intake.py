@@ -211,10 +211,6 @@ class CoreIntake:
         )
 
     def held_back(self, queue: Destination) -> int | None:
-        """Return how many messages of a queue are in hand and never received.
-
-        None = one is still arriving in pieces.
-        """
         readers = [one for one in self._active() if one.queue.destination == queue]
         if any(self._session.is_receiving(one.number) for one in readers):
             return None
@@ -261,7 +257,6 @@ class CoreIntake:
 
     @property
     def has_arrived(self) -> bool:
-        """Whether something waits to be received."""
         return any(one.waiting for one in self._readers.values()) and self._room() > 0
 
     def _room(self) -> int:

@@ -185,7 +185,6 @@ class CoreArtemisLook(ArtemisSession):
         self._connection.wake()
 
     def count(self, queue: IntakeQueue, at_most: int) -> int:
-        """Return how many messages wait in a dead-letter queue, but no more than `at_most`."""
         answer = self._service.ask_queue(queue.destination.name.rpartition("::")[2])
         return min(answer.message_count, at_most) if answer.exists else 0
 
@@ -243,7 +242,6 @@ class CoreArtemisLook(ArtemisSession):
                 session.close_consumer(browser)
 
     def trials(self) -> CoreTrials:
-        """Return the trials of the user's rights over this connection."""
         return CoreTrials(self._connection, self._management, self._settings)
 
 

@@ -68,7 +68,6 @@ class CoreManagement(ArtemisQuestions):
             self.why_unusable = no_permission("Core", refusal)
 
     def ask_batch(self, questions: Sequence[ManagementQuestion]) -> list[ManagementAnswer]:
-        """Ask several things at once; the answers are in the order of the questions."""
         first = self._number
         self._number += len(questions)
         found: dict[int, ManagementAnswer] = {}

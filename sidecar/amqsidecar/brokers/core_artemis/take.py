@@ -157,11 +157,6 @@ class CoreArtemisTake(_IntakeSession):
         session: CoreSession,
         token_queue: str,
     ) -> None:
-        """Begin to wait for the token.
-
-        Raises:
-            BrokerRefused: the token queue can't be used.
-        """
         super().__init__(opened, settings, session, token_queue)
         self._token_wire = CoreTokenWire(
             session,

@@ -156,14 +156,9 @@ class CoreMoves:
         tokens: Sequence[CoreMessage] = (),
         besides: Sequence[CoreAcknowledgement] = (),
     ) -> None:
-        """Accept and send, tokens last, in one transaction; durable when it returns.
+        """Accept and send, tokens last, in one transaction; see `broker.MoveSession.move`.
 
-        If the process dies inside, either all of it happened or none.
-
-        Raises:
-            SendsRefused: nothing happened; the deliveries are still in hand, or come again.
-            CommitRefused: as above.
-            LinkLost: unknown whether it happened.
+        After a refusal the deliveries are still in hand, or come again.
         """
         begun = self.ahead.take(sends)
         with self._clean_or_lost():
@@ -250,15 +245,7 @@ class CoreCycle(CoreMoves):
         self._wire = wire
 
     def commit(self, handles: Sequence[CoreHandle], sends: Sequence[Resend], token: int) -> None:
-        """Accept, send, exchange the token in one transaction; durable when it returns.
-
-        If the process dies inside, either all of it happened and the token is `token`, or none.
-
-        Raises:
-            SendsRefused: nothing happened; the deliveries are still in hand, or come again.
-            CommitRefused: as above.
-            LinkLost: unknown whether it happened; the token shows it.
-        """
+        """Accept, send, exchange the token; see `broker.TakeSession.commit_cycle`."""
         held = self._token.take_for_commit().handle
         own = self._wire
         self.move(handles, sends, [own.encode(token)], own.acknowledgements(held))

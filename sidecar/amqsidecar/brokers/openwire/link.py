@@ -38,12 +38,6 @@ class OpenWireLink:
             return OpenWireLook(connection, self._settings)
 
     def take(self, token_queue: str) -> OpenWireTake:
-        """Connect, log in as the only connection of this instance, and ask for the token.
-
-        Raises:
-            LinkLost: the broker can't be reached, or another connection of this instance is open.
-            BrokerRefused: credentials, permissions or the OpenWire version.
-        """
         with self._logged_in(self._settings.client_id) as connection:
             return OpenWireTake(connection, self._settings, queue(token_queue))
 

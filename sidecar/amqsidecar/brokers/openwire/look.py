@@ -200,7 +200,6 @@ class OpenWireLook(ListingSession):
     _connection: OpenWireConnection
 
     def __init__(self, connection: OpenWireConnection, settings: ClassicLinkSettings) -> None:
-        """Look over a connection that is logged in."""
         version = connection.wire_format.provider_version
         self.description = BrokerDescription(BrokerKind.CLASSIC, version, (codec.ENCODING,))
         consumers = OpenWireConsumers(connection, settings.clock)
@@ -285,7 +284,6 @@ class OpenWireLook(ListingSession):
         return OpenWireTrials(self._consumers, self._encoder, self._queues, token_queue)
 
     def trials(self) -> OpenWireTrials:
-        """Return the trials of the user's permissions over this connection."""
         return self._trials(None)
 
 

@@ -143,11 +143,6 @@ class OpenWireTake(OpenWireLook):
         settings: ClassicLinkSettings,
         token_queue: Destination,
     ) -> None:
-        """Begin to wait for the token over a connection that is logged in.
-
-        Raises:
-            BrokerRefused: the token queue can't be read.
-        """
         super().__init__(connection, settings)
         chosen = ClassicChoices(self._consumers.reading, self.queue_counters)
         self.features = Features(background=self, choosing=chosen, listing=self)
@@ -187,7 +182,6 @@ class OpenWireTake(OpenWireLook):
         self._wildcards.attach(queues, prefetch)
 
     def queue_names(self) -> tuple[str, ...]:
-        """Return the names of all queues of the broker but ours; later changes are reported."""
         return self._wildcards.names()
 
     def queues_changed(self) -> bool:
@@ -204,7 +198,6 @@ class OpenWireTake(OpenWireLook):
         self._rooms.give_up(self._connection, self._sending, self._takes, self._token_queue)
 
     def receive(self, limit: int) -> list[Delivery]:
-        """Return new deliveries in order; never blocks."""
         self._connection.poll()
         self._route()
         return self._consumers.receive(limit)

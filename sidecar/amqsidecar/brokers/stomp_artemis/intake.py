@@ -106,7 +106,6 @@ class StompArtemisIntake:
 
     @property
     def has_arrived(self) -> bool:
-        """Whether `receive` would return something."""
         self._sort()
         return (
             bool(self._subscriptions.buffer) and len(self._subscriptions.returned) < self._prefetch
@@ -228,7 +227,6 @@ class StompArtemisIntake:
         self._suspects.replace(accepted)
 
     def accepted_with(self, held: Sequence[StompDelivery]) -> Accepted:
-        """Return the ids that the next token names: these, and earlier ids that may arrive."""
         return self._suspects.accepted_with(held)
 
     @property
@@ -239,12 +237,10 @@ class StompArtemisIntake:
     # What STOMP did not make
 
     def look(self) -> None:
-        """Release whole messages of other makers for reading; asks the broker at intervals."""
         self._fetcher.look()
         self._connection.flush()
 
     def left_behind(self) -> tuple[LeftBehind, ...]:
-        """Return messages of the attached queues that are not taken, and why."""
         return self._fetcher.left_behind()
 
     def close(self) -> None:

@@ -22,12 +22,6 @@ class StompArtemisLook(ArtemisSession):
     _management: StompManagement
 
     def __init__(self, settings: ArtemisLinkSettings, token_queue: str = "") -> None:
-        """Connect and log in.
-
-        Raises:
-            LinkLost: the broker can't be reached.
-            BrokerRefused: credentials, permissions or another product.
-        """
         self._settings = settings
         connection = self._connection = connect(settings)
         version = connection.server.partition("/")[2].partition(" ")[0]

@@ -104,7 +104,6 @@ class StompManagement(ArtemisQuestions):
             self._connection.poll()
 
     def ask_batch(self, questions: Sequence[ManagementQuestion]) -> list[ManagementAnswer]:
-        """Ask several things at once; the answers are in the order of the questions."""
         connection = self._connection
         first = self._number
         self._number += len(questions)

@@ -55,12 +55,6 @@ class StompArtemisTake(StompArtemisLook):
     """
 
     def __init__(self, settings: ArtemisLinkSettings, token_queue: str) -> None:
-        """Connect, log in, and begin to wait for the token.
-
-        Raises:
-            LinkLost: the broker can't be reached.
-            BrokerRefused: credentials, permissions or another product.
-        """
         super().__init__(settings, token_queue)
         self._crash_point = settings.crash_point
         self._read: tuple[Destination, ...] = ()

@@ -171,7 +171,6 @@ class StompArtemisTrials(ArtemisTrials):
         return tuple(words) or (why,)
 
     def list_messages(self, intake: IntakeQueue, at_most: int) -> list[Delivery]:
-        """Return the management's list of a queue's messages, without their bodies."""
         self._management.demand("over STOMP only users with the manage permission can see that")
         listed = list_messages(self._management, intake, at_most, self._read_origin, ENCODING)
         if listed is None:

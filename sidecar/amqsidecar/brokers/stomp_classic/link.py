@@ -37,12 +37,6 @@ class StompClassicLink:
         return StompClassicLook(connection, self._settings)
 
     def take(self, token_queue: str) -> StompClassicTake:
-        """Connect, log in as the only connection of this instance, and ask for the token.
-
-        Raises:
-            LinkLost: the broker can't be reached, or another connection of this instance is open.
-            BrokerRefused: credentials, permissions or another product.
-        """
         connection = self._connect(self._settings.client_id)
         return StompClassicTake(connection, self._settings, queue(token_queue))
 

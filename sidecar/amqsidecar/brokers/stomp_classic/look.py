@@ -117,7 +117,6 @@ class StompClassicLook(ListingSession):
     _settings: ClassicLinkSettings
 
     def __init__(self, connection: StompConnection, settings: ClassicLinkSettings) -> None:
-        """Look over a connection that is logged in."""
         version = connection.server.removeprefix(PRODUCT)
         self.description = BrokerDescription(BrokerKind.CLASSIC, version, (ENCODING,))
         consumers = StompSubscriptions(connection, settings.clock)
@@ -218,7 +217,6 @@ class StompClassicLook(ListingSession):
         return StompClassicTrials(self._consumers, self._left, self._queues, token_queue)
 
     def trials(self) -> StompClassicTrials:
-        """Return the trials of the user's permissions over this connection."""
         return self._trials(None)
 
     @override

@@ -139,11 +139,6 @@ class StompClassicTake(StompClassicLook):
         settings: ClassicLinkSettings,
         token_queue: Destination,
     ) -> None:
-        """Begin to wait for the token over a connection that is logged in.
-
-        Raises:
-            BrokerRefused: the token queue can't be read.
-        """
         super().__init__(connection, settings)
         self._token_queue = token_queue
         self._crash_point = settings.crash_point
@@ -179,7 +174,6 @@ class StompClassicTake(StompClassicLook):
             raise
 
     def close(self) -> None:
-        """Give everything back and disconnect; see `StompClassicLook.close`."""
         self.ahead.forget()
         super().close()
 
@@ -207,7 +201,6 @@ class StompClassicTake(StompClassicLook):
         self._wildcards.attach(queues, prefetch)
 
     def queue_names(self) -> tuple[str, ...]:
-        """Return the names of all queues of the broker but ours; later changes are reported."""
         return self._wildcards.names()
 
     def queues_changed(self) -> bool:
