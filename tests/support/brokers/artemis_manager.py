@@ -14,11 +14,13 @@ class ArtemisManager(CoreManagement):
         connection: the broker keeps it, however long nobody asks.
     """
 
+    answer_s = PATIENCE_S
+
     def __init__(self, broker: ArtemisBroker) -> None:
         self.connection = CoreConnection(broker.endpoint("PORT", idle_timeout_s=0), SystemClock())
         session = self.connection.create_session(is_transacted=False, is_settled=True)
         session.start()
-        super().__init__(session, PATIENCE_S)
+        super().__init__(session)
         assert self.is_usable, self.why_unusable
 
     def close(self) -> None:

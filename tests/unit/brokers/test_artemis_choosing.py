@@ -21,7 +21,7 @@ class Unanswered(ArtemisQuestions):
     def __init__(self, listed: Sequence[str] | None) -> None:
         self.listed = listed
 
-    def ask_batch(self, questions: Sequence[ManagementQuestion]) -> list[ManagementAnswer]:
+    def ask_all(self, questions: Sequence[ManagementQuestion]) -> list[ManagementAnswer]:
         nothing = ManagementAnswer("no answer in 15 s", is_ok=False)
         rows = [{"name": name, "address": name} for name in self.listed or ()]
         listed = ManagementAnswer(json.dumps({"data": rows}), is_ok=True)
@@ -55,7 +55,7 @@ class InHand(ArtemisQuestions):
             "listDeliveringMessagesAsJSON": json.dumps([{"elements": shown}]),
         }
 
-    def ask_batch(self, questions: Sequence[ManagementQuestion]) -> list[ManagementAnswer]:
+    def ask_all(self, questions: Sequence[ManagementQuestion]) -> list[ManagementAnswer]:
         return [ManagementAnswer(self.answers.get(one.operation), is_ok=True) for one in questions]
 
 

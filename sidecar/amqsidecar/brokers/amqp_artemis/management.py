@@ -1,7 +1,7 @@
 """Asks Artemis about itself over AMQP; the package `artemis` has the questions."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from amqsidecar.brokers.amqp.connection import AmqpConnection
 from amqsidecar.brokers.amqp.links import Receiver, Sender, forget, is_answered, refusal_words
@@ -12,6 +12,7 @@ from amqsidecar.brokers.artemis.management import (
     ArtemisQuestions,
     ManagementAnswer,
     ManagementQuestion,
+    answer_in,
     no_permission,
 )
 from amqsidecar.errors import UndecodableMessage
@@ -26,7 +27,7 @@ class ArtemisManagement(ArtemisQuestions):
     def __init__(self, connection: AmqpConnection, answer_s: float = ANSWER_S) -> None:
         """Attach to the management address, and find out whether we may ask."""
         self._connection = connection
-        self._answer_s = answer_s
+        self.answer_s = answer_s
         self._sender = Sender(connection, "amqsidecar-management", ADDRESS)
         # Why settled: an answer in hand that goes back when this process dies is a failed delivery
         # and, with max-delivery-attempts 1, a dead letter.
@@ -38,7 +39,6 @@ class ArtemisManagement(ArtemisQuestions):
             waiting_bytes_max=_WAITING_BYTES_MAX,
         )
         self._receiver.flow(IN_FLIGHT_MAX * 2)
-        self._number = 0
         ends = (self._sender, self._receiver)
         self._connection.run_until(lambda: all(end.is_answered for end in ends))
         self.refusals = tuple(end.refusal for end in ends if end.refusal is not None)
@@ -53,37 +53,34 @@ class ArtemisManagement(ArtemisQuestions):
             self.why_unusable = no_permission("AMQP", refusal)
         connection.parts.append(self)
 
-    def ask_batch(self, questions: Sequence[ManagementQuestion]) -> list[ManagementAnswer]:
-        first = self._number
-        self._number += len(questions)
+    def ask_batch(self, questions: Mapping[int, ManagementQuestion]) -> dict[int, ManagementAnswer]:
         found: dict[int, ManagementAnswer] = {}
         sender, receiver = self._sender, self._receiver
         if not self._connection.run_until(
-            lambda: sender.credit >= len(questions) or sender.refusal, self._answer_s
+            lambda: sender.credit >= len(questions) or sender.refusal, self.answer_s
         ):
-            return [ManagementAnswer("no credit for questions", is_ok=False)] * len(questions)
+            return dict.fromkeys(questions, ManagementAnswer("no credit for questions", False))
         if not (sender.is_open and receiver.is_open):
             words = sender.refusal or receiver.refusal or "closed"
-            return [ManagementAnswer(words, is_ok=False)] * len(questions)
-        sent = [
-            sender.send(_encode(question, receiver.address, first + at))
-            for at, question in enumerate(questions)
-        ]
+            return dict.fromkeys(questions, ManagementAnswer(words, is_ok=False))
+        sent = {
+            number: sender.send(_encode(question, receiver.address, number))
+            for number, question in questions.items()
+        }
 
         def is_done() -> bool:
             self._collect(found)
-            for at, delivery in enumerate(sent):
-                if first + at not in found and is_answered(delivery):
+            for number, delivery in sent.items():
+                if number not in found and is_answered(delivery):
                     words = refusal_words(delivery)
                     if words is not None:
-                        found[first + at] = ManagementAnswer(words, is_ok=False)
-            return all(first + at in found for at in range(len(questions)))
+                        found[number] = ManagementAnswer(words, is_ok=False)
+            return found.keys() >= sent.keys()
 
-        self._connection.run_until(is_done, self._answer_s)
-        for delivery in sent:
+        self._connection.run_until(is_done, self.answer_s)
+        for delivery in sent.values():
             forget(delivery)
-        nothing = ManagementAnswer(f"no answer in {self._answer_s:g} s", is_ok=False)
-        return [found.get(first + at, nothing) for at in range(len(questions))]
+        return found
 
     def _collect(self, found: dict[int, ManagementAnswer]) -> None:
         for in_hand, message in self._receiver.take_arrived(IN_FLIGHT_MAX * 2):
@@ -105,11 +102,7 @@ class ArtemisManagement(ArtemisQuestions):
 
 
 def _encode(question: ManagementQuestion, reply_to: str, number: int) -> bytes:
-    pairs = [amqp.string("_AMQ_ResourceName"), amqp.string(question.resource)]
-    if question.operation:
-        pairs += [amqp.string("_AMQ_OperationName"), amqp.string(question.operation)]
-    else:
-        pairs += [amqp.string("_AMQ_Attribute"), amqp.string(question.attribute)]
+    pairs = [amqp.string(text) for pair in question.properties.items() for text in pair]
     nothing = amqp.NULL
     properties = [nothing] * 4 + [amqp.string(reply_to), amqp.string(f"q{number}")]
     body = amqp.string(json.dumps(list(question.arguments)))
@@ -131,7 +124,4 @@ def _decode(message: bytes) -> tuple[int, ManagementAnswer]:
     found = {amqp.scalar(key): value for key, value in zip(pairs[::2], pairs[1::2], strict=True)}
     is_ok = amqp.scalar(found.get("_AMQ_OperationSucceeded", amqp.NULL)) is True
     body = amqp.scalar(sections.get(amqp.VALUE, b"\x00\x53\x77\x40")[3:])
-    values = json.loads(body) if isinstance(body, str) and body else [None]
-    if not isinstance(values, list):
-        raise UndecodableMessage("a reply that is no JSON array")
-    return int(correlation[1:]), ManagementAnswer(values[0] if values else None, is_ok)
+    return int(correlation[1:]), answer_in(body if isinstance(body, str) else None, is_ok=is_ok)

@@ -7,8 +7,9 @@ question that the user may not ask raises nothing: its answer is the reason; `de
 Source: Artemis, ManagementServiceImpl.handleMessage; `spec-artemis.md` 12.
 """
 
+import itertools
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -53,6 +54,14 @@ class ManagementQuestion(NamedTuple):
     arguments: tuple[object, ...] = ()
     attribute: str = ""
 
+    @property
+    def properties(self) -> dict[str, str]:
+        """The properties of the message that asks it."""
+        named = {"_AMQ_Attribute": self.attribute}
+        if self.operation:
+            named = {"_AMQ_OperationName": self.operation}
+        return {"_AMQ_ResourceName": self.resource, **named}
+
 
 class ManagementAnswer(NamedTuple):
     """The broker's answer.
@@ -76,35 +85,30 @@ def attribute_of_queue(queue: Destination, attribute: str) -> ManagementQuestion
     return ManagementQuestion(f"queue.{queue.name.rpartition('::')[2]}", attribute=attribute)
 
 
-def about_queues(*, address: str = "", name: str = "", page: int = 1) -> ManagementQuestion:
-    """Return the question for a page of the queues with this address or name, or of all."""
-    options = ""
-    if address or name:
-        field, value = ("address", address) if address else ("name", name)
-        options = json.dumps({"field": field, "operation": "EQUALS", "value": value})
-    return ManagementQuestion("broker", "listQueues", (options, page, _PAGE_SIZE))
+def answer_in(body: str | bytes | None, *, is_ok: bool) -> ManagementAnswer:
+    """Return the answer in the body of a reply.
+
+    Raises:
+        ValueError, RecursionError: it is no JSON array.
+    """
+    values = json.loads(body) if body else [None]
+    if not isinstance(values, list):
+        raise ValueError("a reply that is no JSON array")  # noqa: TRY004 - as for other bytes
+    return ManagementAnswer(values[0] if values else None, is_ok)
 
 
-def about_queues_like(part: str, page: int) -> ManagementQuestion:
-    """Return the question for a page of the queues whose names contain this."""
-    options = json.dumps({"field": "name", "operation": "CONTAINS", "value": part})
-    return ManagementQuestion("broker", "listQueues", (options, page, _PAGE_SIZE))
-
-
-def about_delivering_queues(page: int) -> ManagementQuestion:
-    """Return the question for a page of the queues that have messages handed out."""
-    options = json.dumps({"field": "deliveringCount", "operation": "GREATER_THAN", "value": "0"})
-    return ManagementQuestion("broker", "listQueues", (options, page, _PAGE_SIZE))
+def about_queues(
+    field: str = "", value: str = "", *, operation: str = "EQUALS", page: int = 1
+) -> ManagementQuestion:
+    """Return the question for a page of the queues of which a field compares so; "" = of all."""
+    options = {"field": field, "operation": operation, "value": value}
+    shown = json.dumps(options) if field else ""
+    return ManagementQuestion("broker", "listQueues", (shown, page, _PAGE_SIZE))
 
 
 def about_routing_types(address: str) -> ManagementQuestion:
     """Return the question for the routing types of an address."""
     return ManagementQuestion(f"address.{address}", attribute="RoutingTypesAsJSON")
-
-
-def about_bindings(address: str) -> ManagementQuestion:
-    """Return the question for the names of all queues and diverts of an address."""
-    return ManagementQuestion(f"address.{address}", attribute="BindingNames")
 
 
 DIVERT_NAMES: Final = ManagementQuestion("broker", attribute="DivertNames")
@@ -192,6 +196,9 @@ class ArtemisQuestions:
     refusals: tuple[str, ...] = ()
     """The broker's words why nothing can be asked."""
 
+    answer_s: float = ANSWER_S
+    _question_count = 0
+
     @property
     def is_usable(self) -> bool:
         """Whether something can be asked."""
@@ -213,11 +220,21 @@ class ArtemisQuestions:
             return [ManagementAnswer(self.why_unusable, is_ok=False)] * len(questions)
         answers: list[ManagementAnswer] = []
         for start in range(0, len(questions), IN_FLIGHT_MAX):
-            answers += self.ask_batch(questions[start : start + IN_FLIGHT_MAX])
+            numbers = itertools.count(self._question_count)
+            batch = dict(zip(numbers, questions[start : start + IN_FLIGHT_MAX], strict=False))
+            self._question_count += len(batch)
+            found = self.ask_batch(batch)
+            nothing = ManagementAnswer(f"no answer in {self.answer_s:g} s", is_ok=False)
+            answers += [found.get(number, nothing) for number in batch]
         return answers
 
-    def ask_batch(self, questions: Sequence[ManagementQuestion]) -> list[ManagementAnswer]:
-        """Ask at most `IN_FLIGHT_MAX` things over the wire; called by `ask_all` only."""
+    def ask_batch(
+        self, questions: Mapping[int, ManagementQuestion]
+    ) -> Mapping[int, ManagementAnswer]:
+        """Ask at most `IN_FLIGHT_MAX` things over the wire; return the answers that came in time.
+
+        Called by `ask_all` only. Numbers are not used again; each wire puts them on its questions.
+        """
         raise NotImplementedError
 
     def ask(self, question: ManagementQuestion) -> ManagementAnswer:
@@ -258,14 +275,8 @@ class ArtemisQuestions:
         Raises:
             DiscoveryRefused: all were asked for, and the broker does not answer.
         """
-
-        def told(page: int) -> ManagementAnswer:
-            answer = self.ask(about_queues(address=address, name=name, page=page))
-            if not (answer.is_ok or address or name):
-                raise DiscoveryRefused(f"the queues can't be listed: {answer.value}")
-            return answer
-
-        return _all_pages(told)
+        field = "address" if address else "name" if name else ""
+        return self._rows(field, address or name, may_fail=bool(field))
 
     def queues_like(self, part: str) -> list[QueueRow]:
         """Return the queues whose names contain this.
@@ -273,23 +284,29 @@ class ArtemisQuestions:
         Raises:
             DiscoveryRefused: the broker does not answer.
         """
-
-        def told(page: int) -> ManagementAnswer:
-            answer = self.ask(about_queues_like(part, page))
-            if not answer.is_ok:
-                raise DiscoveryRefused(f"the queues can't be listed: {answer.value}")
-            return answer
-
-        return _all_pages(told)
+        return self._rows("name", part, "CONTAINS")
 
     def delivering_queues(self) -> list[QueueRow]:
         """Return the queues that have messages handed out; none where nothing can be asked."""
-        return _all_pages(lambda page: self.ask(about_delivering_queues(page)))
+        return self._rows("deliveringCount", "0", "GREATER_THAN", may_fail=True)
+
+    def _rows(
+        self, field: str, value: str, operation: str = "EQUALS", *, may_fail: bool = False
+    ) -> list[QueueRow]:
+        rows: list[QueueRow] = []
+        for page in range(1, _PAGES_MAX + 1):
+            answer = self.ask(about_queues(field, value, operation=operation, page=page))
+            if not (answer.is_ok or may_fail):
+                raise DiscoveryRefused(f"the queues can't be listed: {answer.value}")
+            found = json.loads(answer.value)["data"] if answer.is_ok else []
+            rows += [_queue_row(entry) for entry in found]
+            if len(found) < _PAGE_SIZE:
+                break
+        return rows
 
     def first_sent_at_ms(self, queue: str) -> int | None:
         """Return when the first message of a queue was sent; None = none, or not reported."""
-        answer = self.ask(ManagementQuestion(f"queue.{queue}", attribute="FirstMessageTimestamp"))
-        return int(answer.value) if answer.is_ok and answer.value else None
+        return self._number_of(queue, "FirstMessageTimestamp") or None
 
     def routings(self, queues: Sequence[str]) -> list[QueueRouting | None]:
         """Return the filter and state of each queue; None = it is gone, or not reported."""
@@ -311,8 +328,7 @@ class ArtemisQuestions:
 
     def message_count(self, queue: str) -> int | None:
         """Return how many messages a queue holds, handed out or not; None = no such queue."""
-        answer = self.ask(ManagementQuestion(f"queue.{queue}", attribute="MessageCount"))
-        return int(answer.value) if answer.is_ok else None
+        return self._number_of(queue, "MessageCount")
 
     def count(self, queue: Destination, at_most: int) -> int | None:
         """Return how many messages a queue holds, counting up to `at_most`; None = unusable."""
@@ -321,8 +337,11 @@ class ArtemisQuestions:
 
     def durable_count(self, queue: str) -> int | None:
         """Return how many persistent messages a queue holds; see `message_count`."""
-        answer = self.ask(ManagementQuestion(f"queue.{queue}", attribute="DurableMessageCount"))
-        return int(answer.value) if answer.is_ok else None
+        return self._number_of(queue, "DurableMessageCount")
+
+    def _number_of(self, queue: str, attribute: str) -> int | None:
+        answer = self.ask(ManagementQuestion(f"queue.{queue}", attribute=attribute))
+        return int(answer.value or 0) if answer.is_ok else None
 
     def make_token_queue(self, name: str) -> None:
         self.create_queue(name, name, is_anycast=True, is_exclusive=True)
@@ -391,17 +410,6 @@ class AskedAhead(ArtemisQuestions):
         if all(question in self._known for question in questions):
             return [self._known[question] for question in questions]
         return self._asked.ask_all(questions)
-
-
-def _all_pages(told: Callable[[int], ManagementAnswer]) -> list[QueueRow]:
-    rows: list[QueueRow] = []
-    for page in range(1, _PAGES_MAX + 1):
-        answer = told(page)
-        found = json.loads(answer.value)["data"] if answer.is_ok else []
-        rows += [_queue_row(entry) for entry in found]
-        if len(found) < _PAGE_SIZE:
-            break
-    return rows
 
 
 def _queue_row(entry: Mapping[str, Any]) -> QueueRow:
@@ -509,7 +517,7 @@ class ChosenMessages:
                 # Why: the broker requeues returned messages in another thread.
                 of_queue(queue, "flushExecutor"),
                 of_queue(queue, "browse", 1, 1, selector),
-                about_queues(name=queue.name.rpartition("::")[2]),
+                about_queues("name", queue.name.rpartition("::")[2]),
             ]
         )
         is_gone = listed.is_ok and not json.loads(listed.value)["data"]

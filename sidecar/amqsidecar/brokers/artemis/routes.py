@@ -21,7 +21,6 @@ from amqsidecar.brokers.artemis.management import (
     AskedAhead,
     ManagementQuestion,
     QueueRow,
-    about_bindings,
     about_divert,
     about_queues,
     about_routing_types,
@@ -448,11 +447,15 @@ class ArtemisRoutes:
 def _ask_about(addresses: Collection[str], management: AskedAhead) -> dict[str, _Address]:
     """Ask for queues, settings, bindings and diverts of addresses, in three turns for all."""
     management.ask_ahead([DIVERT_NAMES, *map(about_settings, addresses)])
-    management.ask_ahead([about_queues(address=name) for name in addresses])
+    management.ask_ahead([about_queues("address", name) for name in addresses])
     rows = {name: management.queues(address=name) for name in addresses}
     divert_names = _names(management, DIVERT_NAMES)
     # Why not all: the broker logs a warning for a missing address.
-    questions = {name: about_bindings(name) for name in addresses if rows[name] or divert_names}
+    questions = {
+        name: ManagementQuestion(f"address.{name}", attribute="BindingNames")
+        for name in addresses
+        if rows[name] or divert_names
+    }
     types = [about_routing_types(name) for name in addresses if not rows[name]]
     management.ask_ahead([*questions.values(), *types])
     bindings = {name: _names(management, question) for name, question in questions.items()}

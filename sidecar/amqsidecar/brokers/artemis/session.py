@@ -14,6 +14,7 @@ from amqsidecar.brokers.artemis.management import (
     ChosenMessages,
     ManagementQuestion,
     about_queues,
+    about_settings,
     attribute_of_queue,
 )
 from amqsidecar.brokers.artemis.routes import ArtemisRoutes, expires_by_itself
@@ -272,7 +273,7 @@ class ArtemisSession:
         management.demand()
         addresses = dict.fromkeys(one.address for one in destinations)
         asked = AskedAhead(management)
-        questions = [about_queues(address=address) for address in addresses]
+        questions = [about_queues("address", address) for address in addresses]
         asked.ask_ahead(questions)
         refused = next((one for one in asked.ask_all(questions) if not one.is_ok), None)
         if refused is not None:
@@ -300,9 +301,7 @@ class ArtemisSession:
         """Return the merged settings of each address, by the broker's names; unset = absent."""
         management = self._management
         management.demand("{}; or name the rules in policy.source")
-        questions = [
-            ManagementQuestion("broker", "getAddressSettingsAsJSON", (name,)) for name in addresses
-        ]
+        questions = [about_settings(name) for name in addresses]
         found: list[Mapping[str, Any]] = []
         for name, answer in zip(addresses, management.ask_all(questions), strict=True):
             if not answer.is_ok or not answer.value:

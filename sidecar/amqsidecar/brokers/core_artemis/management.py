@@ -1,15 +1,15 @@
 """Asks Artemis about itself over Core; the package `artemis` has the questions."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping
 from uuid import uuid4
 
 from amqsidecar.brokers.artemis.management import (
     ADDRESS,
-    ANSWER_S,
     ArtemisQuestions,
     ManagementAnswer,
     ManagementQuestion,
+    answer_in,
     no_permission,
 )
 from amqsidecar.brokers.core.consumers import CoreDelivery
@@ -40,17 +40,11 @@ class CoreManagement(ArtemisQuestions):
     with max-delivery-attempts 1, a dead letter.
     """
 
-    def __init__(
-        self,
-        session: CoreSession,
-        answer_s: float = ANSWER_S,
-    ) -> None:
+    def __init__(self, session: CoreSession) -> None:
         """Make the queue of the answers, and find out whether we may ask."""
         self._session = session
-        self._answer_s = answer_s
         self._replies = str(uuid4())
         self._consumer = NO_CONSUMER
-        self._number = 0
         try:
             session.create_queue(
                 self._replies,
@@ -67,14 +61,12 @@ class CoreManagement(ArtemisQuestions):
             self.refusals = (refusal,)
             self.why_unusable = no_permission("Core", refusal)
 
-    def ask_batch(self, questions: Sequence[ManagementQuestion]) -> list[ManagementAnswer]:
-        first = self._number
-        self._number += len(questions)
+    def ask_batch(self, questions: Mapping[int, ManagementQuestion]) -> dict[int, ManagementAnswer]:
         found: dict[int, ManagementAnswer] = {}
         session = self._session
         asked = {
-            session.ask_send(self._encode(question, first + at)): first + at
-            for at, question in enumerate(questions)
+            session.ask_send(self._encode(question, number)): number
+            for number, question in questions.items()
         }
 
         def is_done() -> bool:
@@ -84,20 +76,14 @@ class CoreManagement(ArtemisQuestions):
             for delivery in session.take_from(self._consumer):
                 session.give_back(delivery)
                 _read(delivery, found)
-            return all(first + at in found for at in range(len(questions)))
+            return found.keys() >= questions.keys()
 
-        session.wire.run_until(is_done, self._answer_s)
+        session.wire.run_until(is_done, self.answer_s)
         session.abandon_answers(asked)
-        nothing = ManagementAnswer(f"no answer in {self._answer_s:g} s", is_ok=False)
-        return [found.get(first + at, nothing) for at in range(len(questions))]
+        return found
 
     def _encode(self, question: ManagementQuestion, number: int) -> CoreMessage:
-        names = {"_AMQ_ResourceName": question.resource}
-        if question.operation:
-            names["_AMQ_OperationName"] = question.operation
-        else:
-            names["_AMQ_Attribute"] = question.attribute
-        names |= {"JMSReplyTo": self._replies, _CORRELATION: f"q{number}"}
+        names = question.properties | {"JMSReplyTo": self._replies, _CORRELATION: f"q{number}"}
         properties = {
             name: CoreProperty(CorePropertyType.STRING, value) for name, value in names.items()
         }
@@ -121,10 +107,7 @@ def _read(delivery: CoreDelivery, found: dict[int, ManagementAnswer]) -> None:
         correlation = properties[_CORRELATION].value
         succeeded = properties.get("_AMQ_OperationSucceeded")
         text = NULLABLE_SIMPLE_STRING.read(CoreReader(body)) if body else None
-        values = json.loads(text) if text else [None]
-        if not isinstance(values, list) or not isinstance(correlation, str):
-            return
         is_ok = succeeded is not None and succeeded.value is True
-        found[int(correlation[1:])] = ManagementAnswer(values[0] if values else None, is_ok)
+        found[int(str(correlation)[1:])] = answer_in(text, is_ok=is_ok)
     except (CoreProtocolError, KeyError, ValueError, RecursionError):
         return

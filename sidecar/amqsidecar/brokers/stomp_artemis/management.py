@@ -7,9 +7,8 @@ Source: Artemis, ManagementServiceImpl.handleMessage; `spec-artemis.md` 12.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
 from uuid import uuid4
 
 from amqsidecar.brokers.artemis.link_settings import ArtemisLinkSettings
@@ -18,6 +17,7 @@ from amqsidecar.brokers.artemis.management import (
     ArtemisQuestions,
     ManagementAnswer,
     ManagementQuestion,
+    answer_in,
 )
 from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection, call, error_text
 from amqsidecar.errors import BrokerRefused, LinkLost
@@ -25,7 +25,6 @@ from amqsidecar.formats.stomp_frame import Frame, Header
 
 REPLY_PREFIX = "amqsidecar.replies."
 _SUBSCRIPTION = b"replies"
-_TIMEOUT_S = 15.0
 
 
 def connect(settings: ArtemisLinkSettings) -> StompConnection:
@@ -61,7 +60,6 @@ class StompManagement(ArtemisQuestions):
         self._prefix = f"{REPLY_PREFIX}{settings.instance}."
         # Why a new one: the broker may delete that of a predecessor at any moment.
         self._reply_to = f"{self._prefix}{self._mark}".encode()
-        self._number = 0
         self._connection = connect(settings)
         try:
             self._prepare()
@@ -103,16 +101,14 @@ class StompManagement(ArtemisQuestions):
         if self.is_usable:
             self._connection.poll()
 
-    def ask_batch(self, questions: Sequence[ManagementQuestion]) -> list[ManagementAnswer]:
+    def ask_batch(self, questions: Mapping[int, ManagementQuestion]) -> dict[int, ManagementAnswer]:
         connection = self._connection
-        first = self._number
-        self._number += len(questions)
         found: dict[int, ManagementAnswer] = {}
-        for at, question in enumerate(questions):
-            connection.send("SEND", self._headers(question, first + at), _body(question))
+        for number, question in questions.items():
+            connection.send("SEND", self._headers(question, number), _body(question))
         clock = connection.clock
-        deadline_s = clock.monotonic_s() + _TIMEOUT_S
-        while len(found) < len(questions):
+        deadline_s = clock.monotonic_s() + self.answer_s
+        while not found.keys() >= questions.keys():
             left_s = deadline_s - clock.monotonic_s()
             if left_s <= 0:
                 break
@@ -126,36 +122,26 @@ class StompManagement(ArtemisQuestions):
                 words = error_text(connection.errors.popleft())
                 self.why_unusable = f"the broker refused a question over STOMP: {words}"
                 connection.close()
-                return [ManagementAnswer(words, is_ok=False)] * len(questions)
+                return dict.fromkeys(questions, ManagementAnswer(words, is_ok=False))
             while connection.messages:
-                self._read(connection.next_message(), first, found)
-        nothing = ManagementAnswer(f"no answer in {_TIMEOUT_S:g} s", is_ok=False)
-        return [found.get(at, nothing) for at in range(len(questions))]
+                self._read(connection.next_message(), found)
+        return found
 
     def _headers(self, question: ManagementQuestion, number: int) -> list[Header]:
         # Why no content-length: with it the body is bytes, and the broker refuses them.
-        headers = [
+        return [
             (b"destination", ADDRESS.encode()),
             (b"reply-to", self._reply_to),
             (b"correlation-id", f"{self._mark}:{number}".encode()),
-            (b"_AMQ_ResourceName", question.resource.encode()),
+            *((name.encode(), value.encode()) for name, value in question.properties.items()),
         ]
-        if question.operation:
-            return [*headers, (b"_AMQ_OperationName", question.operation.encode())]
-        return [*headers, (b"_AMQ_Attribute", question.attribute.encode())]
 
-    def _read(self, frame: Frame, first: int, found: dict[int, ManagementAnswer]) -> None:
+    def _read(self, frame: Frame, found: dict[int, ManagementAnswer]) -> None:
         mark, _, number = frame.text(b"correlation-id").partition(":")
-        if mark != self._mark or not number.isdigit() or int(number) < first:
-            return
-        is_ok = frame.first(b"_AMQ_OperationSucceeded") == b"true"
-        try:
-            values: Any = json.loads(frame.body) if frame.body else [None]
-        except (ValueError, RecursionError):
-            return
-        if not isinstance(values, list):
-            return
-        found[int(number) - first] = ManagementAnswer(values[0] if values else None, is_ok)
+        if mark == self._mark and number.isdigit():
+            is_ok = frame.first(b"_AMQ_OperationSucceeded") == b"true"
+            with suppress(ValueError, RecursionError):
+                found[int(number)] = answer_in(frame.body, is_ok=is_ok)
 
     def close(self) -> None:
         """Unsubscribe, so that the queue and address are deleted, too; never raises."""
