@@ -100,3 +100,13 @@ def test_a_file_is_read_at_each_log_in_and_again_when_its_token_ends() -> None:
     assert tokens.secret() == content[0]
     content[0] = jwt({"exp": end_s + 200})
     assert tokens.secret() == content[0]
+
+
+def test_a_token_of_unknown_life_is_obtained_at_each_log_in() -> None:
+    clock, provider = VirtualClock(), Provider(math.inf)
+    tokens = BearerTokens(provider.obtain, clock, is_cheap=False)
+    assert tokens.secret() == "token 1"
+    up_s = clock.monotonic_s()
+    clock.advance(1_000)
+    assert tokens.secret() == "token 2", "the first may have expired"
+    assert not tokens.outdated(up_s), "else two links would end each other again and again"

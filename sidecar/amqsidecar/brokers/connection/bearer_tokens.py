@@ -63,8 +63,8 @@ class BearerTokens:
     Args:
         obtain: gives the newest token; raises as `Credentials.secret`.
         clock: the machine's own.
-        is_cheap: whether each log-in obtains it again, as out of a file; else a token is used
-            until it is due.
+        is_cheap: whether each log-in obtains it again, as out of a file; else a token whose end is
+            known is used until it is due.
     """
 
     is_token = True
@@ -80,7 +80,8 @@ class BearerTokens:
 
     def secret(self) -> str:
         with self._lock:
-            if self._is_cheap or self._clock.monotonic_s() >= self._due_s:
+            is_endless = self._due_s == math.inf
+            if self._is_cheap or is_endless or self._clock.monotonic_s() >= self._due_s:
                 self._renew()
             return self._token
 
@@ -108,7 +109,9 @@ class BearerTokens:
             self._due_s = max(self._due_s, now_s + _AGAIN_S)
             return
         self._token = found.text
-        self._since_s = now_s
+        if self._is_cheap or found.lifetime_s < math.inf:
+            # Why not others: two links would get the next token by turns, without an end.
+            self._since_s = now_s
         margin_s = min(_MARGIN_MAX_S, max(0.0, found.lifetime_s) * _MARGIN_PART)
         self._due_s = now_s + max(_SHORTEST_S, found.lifetime_s - margin_s)
 
