@@ -69,7 +69,7 @@ class ClassicQueues:
 
     Attributes:
         has_changed: queues came or went since the last `expand` or `list_names`.
-        deleted: queues that went; the caller clears it.
+        deleted: queues that went; its reader sets and clears it. None = nobody reads it.
         taken_back: final queues that are read on purpose (`IntakeQueue.is_final`).
 
     Args:
@@ -84,7 +84,7 @@ class ClassicQueues:
         self._born: set[str] = set()
         self._is_listening = False
         self.has_changed = False
-        self.deleted: set[Destination] = set()
+        self.deleted: set[Destination] | None = None
         self.taken_back: frozenset[Destination] = frozenset()
 
     def _listen(self, known: Destination | None) -> None:
@@ -100,7 +100,8 @@ class ClassicQueues:
         if is_removed:
             self._names.discard(name)
             self._born.discard(name)
-            self.deleted.add(queue(name))
+            if self.deleted is not None:
+                self.deleted.add(queue(name))
         elif name not in self._names:
             self._names.add(name)
             self._born.add(name)

@@ -31,6 +31,7 @@ class WildcardIntake:
         drop: Callable[[Destination], None],
     ) -> None:
         self._queues = queues
+        self._deleted = queues.deleted = set[Destination]()
         self._known = known
         self._read_from = read_from
         self._drop = drop
@@ -77,9 +78,9 @@ class WildcardIntake:
     def _read(self) -> None:
         # Quirk (Classic): a consumer outlives its queue, and gets messages of the next queue with
         # its name; messages in hand of the old queue would keep the consumer from being removed.
-        for gone in self._queues.deleted.difference(self._wanted):
+        for gone in self._deleted.difference(self._wanted):
             self._drop(gone)
-        self._queues.deleted.clear()
+        self._deleted.clear()
         try:
             expanded = self._queues.expand(self._wanted, self._known)
         except QueueRefused:
