@@ -280,11 +280,8 @@ class OpenWireLook(ListingSession):
             lambda one, at_most: self.count(IntakeQueue(one), at_most),
         )
 
-    def _trials(self, token_queue: Destination | None) -> OpenWireTrials:
-        return OpenWireTrials(self._consumers, self._encoder, self._queues, token_queue)
-
     def trials(self) -> OpenWireTrials:
-        return self._trials(None)
+        return OpenWireTrials(self._consumers, self._encoder, self._queues, self._token_queue)
 
 
 def hang_up(connection: OpenWireConnection) -> None:

@@ -213,11 +213,8 @@ class StompClassicLook(ListingSession):
         ask = self._settings.ask_counters or ask_nothing
         return ClassicCounters(ask, lambda _, at_most: at_most)
 
-    def _trials(self, token_queue: Destination | None) -> StompClassicTrials:
-        return StompClassicTrials(self._consumers, self._left, self._queues, token_queue)
-
     def trials(self) -> StompClassicTrials:
-        return self._trials(None)
+        return StompClassicTrials(self._consumers, self._left, self._queues, self._token_queue)
 
     @override
     def _takes(self, destination: Destination) -> bool:
