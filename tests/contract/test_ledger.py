@@ -84,9 +84,9 @@ def begin(store: Store, taken: list[TakenRow], sent: list[DueRow] | None = None)
     return cycle
 
 
-def finish(store: Store, cycle: int) -> None:
+def finish(store: Store, cycle: int, end: str = "finish_cycle") -> None:
     with store.transaction() as tx:
-        tx.finish_cycle(cycle)
+        getattr(tx, end)(cycle)
 
 
 def take(store: Store, *rows: TakenRow) -> None:
@@ -185,8 +185,7 @@ def test_events_of_an_unfinished_cycle_count_nowhere_yet(store: Schedule, end: s
     assert [group.cause_group for group in store.failure_groups(0, 10)] == ["a.Refused: order *"]
     assert store.group_tallies() == [tally("a.Refused: order *", 1)]
 
-    with store.transaction() as tx:
-        getattr(tx, end)(cycle)
+    finish(store, cycle, end)
 
     took_2, sent_1 = {
         "finish_cycle": (1, 1),
@@ -633,8 +632,7 @@ def test_in_flight_rows_are_left_as_they_are(store: Schedule) -> None:
     cycle = send(store, 2)
     operation = run(store, store.add_operation(new_operation()), row_changes.hold(5, "ann"))
     assert (operation.matched, operation.changed) == (3, 2)
-    with store.transaction() as tx:
-        tx.undo_cycle(cycle)
+    finish(store, cycle, "undo_cycle")
     assert [row.state for row in store.list_rows(ALL, 5)] == [
         RowState.HELD,
         RowState.WAITING,
@@ -803,6 +801,13 @@ def update(number: int, at_ms: int, *, has_returned: bool = False) -> MemberUpda
     return MemberUpdate(f"test-{number:012d}", at_ms, has_returned)
 
 
+def seen_of(store: Schedule, operation: Operation) -> tuple[int, int]:
+    """Return how many members were sent again, and how many came back."""
+    now = store.operation(operation.id)
+    assert now is not None
+    return now.resent, now.came_back
+
+
 def outcomes(store: Ledger, operation: Operation) -> list[OutcomeKind | None]:
     return [member.outcome for member in store.members(operation.id, None, 100)]
 
@@ -820,9 +825,7 @@ def test_what_is_seen_of_members_is_noted_with_how_far_was_read(
     first, second, third = store.members(operation.id, None, 9)
     assert (first.resent_at_ms, second.resent_at_ms, third.resent_at_ms) == (150, 160, None)
     assert second.evidence
-    now = store.operation(operation.id)
-    assert now is not None
-    assert (now.resent, now.came_back) == (2, 1)
+    assert seen_of(store, operation) == (2, 1)
     assert store.followed_until() == "x/2"
 
 
@@ -836,9 +839,7 @@ def test_a_message_that_waits_twice_is_waited_for_once(store: Schedule, limit: i
     )
     assert (operation.changed, operation.resent) == (3, 2)
     store.update_members([update(1, 9_050)], "a")
-    now = store.operation(operation.id)
-    assert now is not None
-    assert now.resent == 3
+    assert seen_of(store, operation) == (3, 0)
 
 
 @pytest.mark.parametrize("is_one_read", [True, False])
@@ -853,9 +854,7 @@ def test_what_was_sent_elsewhere_has_its_outcome(store: Schedule, is_one_read: b
         store.update_members(one, str(number))
     assert outcomes(store, operation) == [OutcomeKind.UNKNOWN]
     assert "changed by another action" in store.members(operation.id, None, 1)[0].evidence
-    now = store.operation(operation.id)
-    assert now is not None
-    assert (now.resent, now.came_back) == (1, 0)
+    assert seen_of(store, operation) == (1, 0)
 
 
 def test_only_what_lies_after_the_change_counts_and_counts_once(store: Schedule) -> None:
@@ -866,18 +865,14 @@ def test_only_what_lies_after_the_change_counts_and_counts_once(store: Schedule)
         store.update_members([update(1, 150)], "b")
     for _ in range(2):
         store.update_members([update(1, 200, has_returned=True), update(1, 300)], "c")
-    now = store.operation(operation.id)
-    assert now is not None
-    assert (now.resent, now.came_back) == (1, 1)
+    assert seen_of(store, operation) == (1, 1)
     assert outcomes(store, operation) == [OutcomeKind.CAME_BACK]
 
 
 def test_a_death_proves_a_re_send_that_was_not_recorded(store: Schedule) -> None:
     operation = followed(store, 1)
     store.update_members([update(1, 200, has_returned=True)], "a")
-    now = store.operation(operation.id)
-    assert now is not None
-    assert (now.resent, now.came_back) == (1, 1)
+    assert seen_of(store, operation) == (1, 1)
     assert outcomes(store, operation) == [OutcomeKind.CAME_BACK]
 
 
@@ -1052,11 +1047,16 @@ def test_of_each_destination_one_a_minute_is_kept_the_latest(store: Schedule) ->
 HOUR_MS = 3_600_000
 
 
+def forget(store: Ledger, *bounds: int) -> None:
+    """Forget what is older, step by step."""
+    while store.forget_ledger(*bounds):
+        pass
+
+
 def test_older_counts_are_merged_to_hours(store: Schedule) -> None:
     record(store, *(died(minute * 60_000, cause="a.B: 1") for minute in range(0, 180, 5)))
     whole = sum(counts(store).values())
-    while store.forget_ledger(0, 2 * HOUR_MS, 7):
-        pass
+    forget(store, 0, 2 * HOUR_MS, 7)
     found = counts(store)
     assert sum(found.values()) == whole == 36
     hours = {key.bucket_ms: count for key, count in found.items() if key.bucket_ms < 2 * HOUR_MS}
@@ -1139,8 +1139,7 @@ def test_older_counts_are_merged_to_five_minutes_and_the_last_ones_stay_by_the_m
 ) -> None:
     begin_ms = 100 * HOUR_MS
     record(store, *(died(begin_ms + minute * BUCKET_MS) for minute in range(10)))
-    while store.forget_ledger(0, 0, 2, begin_ms + 5 * BUCKET_MS):
-        pass
+    forget(store, 0, 0, 2, begin_ms + 5 * BUCKET_MS)
     found = {key.bucket_ms - begin_ms: count for key, count in counts(store).items()}
     assert found == {0: 5} | {minute * BUCKET_MS: 1 for minute in range(5, 10)}
 
@@ -1208,8 +1207,7 @@ def test_the_latest_service_marks_are_kept_and_old_ones_forgotten_but_for_the_la
         store.add_service_mark(service_mark(number, name))
     kept = [one.at_ms for one in store.service_marks(999)]
     assert kept == list(range(MARKS_KEPT + 2, 2, -1))
-    while store.forget_ledger(10**6, 0, 7):
-        pass
+    forget(store, 10**6, 0, 7)
     assert [one.at_ms for one in store.service_marks(999)] == [MARKS_KEPT + 2]
 
 
@@ -1242,13 +1240,11 @@ def test_the_latest_markers_of_a_pattern_are_kept_and_old_ones_forgotten(store: 
         store.add_marker(marker(number))
     kept = [one.at_ms for one in store.markers(0, 999)]
     assert kept == [*range(MARKS_KEPT + 2, 2, -1), 1]
-    while store.forget_ledger(MARKS_KEPT, 0, 7):
-        pass
+    forget(store, MARKS_KEPT, 0, 7)
     assert [one.at_ms for one in store.markers(0, 999)] == [
         *range(MARKS_KEPT + 2, MARKS_KEPT - 1, -1)
     ]
-    while store.forget_ledger(10**6, 0, 7):
-        pass
+    forget(store, 10**6, 0, 7)
     assert (store.markers(0, 999), len(store.service_marks(9))) == ([], 1)
 
 
@@ -1259,13 +1255,11 @@ def test_notes_are_kept_as_long_as_their_group(store: Schedule) -> None:
     [group] = store.failure_groups(0, 9)
     kept = note("n", destination=group.destination, cause_group=group.cause_group)
     store.add_note(kept)
-    while store.forget_ledger(HOUR_MS, 0, 2):
-        pass
+    forget(store, HOUR_MS, 0, 2)
     assert kept in store.latest_notes(9)
     assert store.notes("queue://a", "gone") == []
     assert len(store.notes("queue://a", "late")) == 1
-    while store.forget_ledger(10 * HOUR_MS, 0, 2):
-        pass
+    forget(store, 10 * HOUR_MS, 0, 2)
     assert [one.cause_group for one in store.latest_notes(9)] == ["late"]
 
 
@@ -1280,14 +1274,12 @@ def test_an_operation_is_kept_until_all_that_it_wants_discarded_is(
     end = {"state": OperationState.DONE, "ended_at_ms": 5}
     for one in (other, number):
         store.change_operation(one, lambda now: msgspec.structs.replace(now, **end))
-    while store.forget_ledger(10**6, 0, 1):
-        pass
+    forget(store, 10**6, 0, 1)
     assert store.operation(other) is None
     assert store.operation(number) is not None
     with store.transaction() as tx:
         tx.remove([1])
-    while store.forget_ledger(10**6, 0, 1):
-        pass
+    forget(store, 10**6, 0, 1)
     assert store.operation(number) is None
 
 
