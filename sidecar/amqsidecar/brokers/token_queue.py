@@ -126,7 +126,6 @@ class TokenQueue(Generic[H]):
 
     @property
     def held(self) -> Token | None:
-        """The token in hand."""
         return self._state.token if isinstance(self._state, TokenInHand) else None
 
     @property

@@ -67,7 +67,6 @@ class AmqpIntake(AheadIntake):
 
     @property
     def queues(self) -> tuple[Destination, ...]:
-        """The queues that are read."""
         return tuple(queue.destination for queue in self._receivers)
 
     def _attach_missing(self, queues: Sequence[IntakeQueue]) -> None:

@@ -134,7 +134,6 @@ class ClassicIntake(AheadIntake):
 
     @property
     def queues(self) -> tuple[Destination, ...]:
-        """The queues that are read."""
         return tuple(self._subscriptions)
 
     def reading(self, queue: Destination) -> tuple[MessageChoice, int] | None:

@@ -238,7 +238,6 @@ class ArtemisQuestions:
         raise NotImplementedError
 
     def ask(self, question: ManagementQuestion) -> ManagementAnswer:
-        """Ask one thing."""
         return self.ask_all([question])[0]
 
     # Questions of the link

@@ -235,7 +235,6 @@ class ArtemisRoutes:
             self._fresh.update(unknown)
 
     def forget(self, destination: Destination) -> None:
-        """Forget a destination."""
         self._routes.pop(destination, None)
 
     def bindings_changed(self, bindings: Iterable[tuple[str, str, bool]]) -> list[str]:

@@ -199,7 +199,6 @@ class CoreIntake:
 
     @property
     def queues(self) -> tuple[Destination, ...]:
-        """The queues that are read."""
         return tuple(one.queue.destination for one in self._active())
 
     def left_behind(self) -> tuple[LeftBehind, ...]:

@@ -261,7 +261,6 @@ class OpenWireConsumers(ClassicConsumers):
 
     @property
     def read(self) -> tuple[Destination, ...]:
-        """The queues that are read."""
         return tuple(one.destination for one in self._reading())
 
     def reading(self, queue: Destination) -> tuple[MessageChoice, int] | None:

@@ -31,7 +31,7 @@ class Suspects:
 
     @property
     def are_settled(self) -> bool:
-        """Whether none may still come."""
+        """Whether all of them have come."""
         return not any(self._numbers.values())
 
     def silences(self, name: str, number: int, ack: bytes) -> bool:

@@ -26,7 +26,6 @@ from amqsidecar.brokers.stomp_artemis.subscriptions import (
     ArtemisSubscriptions,
     StompDelivery,
 )
-from amqsidecar.brokers.token import Accepted
 from amqsidecar.errors import LinkLost, QueueRefused
 from amqsidecar.formats.artemis_properties import OriginReader
 from amqsidecar.formats.stomp_artemis_message import (
@@ -48,7 +47,11 @@ _ORIGINAL_ID = PROPERTY_ORIGINAL_MESSAGE_ID.encode()
 
 
 class StompArtemisIntake:
-    """All dead-letter queues of one connection."""
+    """All dead-letter queues of one connection.
+
+    Attributes:
+        suspects: messages that a predecessor accepted; they are acknowledged when they come.
+    """
 
     def __init__(
         self,
@@ -60,8 +63,8 @@ class StompArtemisIntake:
         self._settings = settings
         self._prefetch = 0
         self._subscriptions = ArtemisSubscriptions(connection, management)
-        self._suspects = Suspects(connection, management)
-        self._fetcher = StompCoreFetcher(self._subscriptions, self._suspects, management, settings)
+        self.suspects = Suspects(connection, management)
+        self._fetcher = StompCoreFetcher(self._subscriptions, self.suspects, management, settings)
         # Why ended subscriptions, too: a message on its way when one ended comes late. The broker
         # has it back then, and `_sort` drops it.
         connection.is_ours = self._subscriptions.is_ours
@@ -153,7 +156,7 @@ class StompArtemisIntake:
             listed = subscription.wanted.get(arrived.number)
             if listed is not None:
                 subscription.looks = 0
-            if self._suspects.silences(subscription.name, arrived.number, arrived.ack):
+            if self.suspects.silences(subscription.name, arrived.number, arrived.ack):
                 # A cycle before a crash has accepted it, and could not acknowledge it.
                 subscription.wanted.pop(arrived.number, None)
             elif self._may_be_returned(subscription, arrived, listed):
@@ -221,18 +224,6 @@ class StompArtemisIntake:
         except FrameRefused as refused:
             raise LinkLost(f"the broker refuses to accept a dead letter: {refused}") from refused
         self._sort()
-
-    def suspect(self, accepted: Accepted) -> None:
-        """Acknowledge these, which a predecessor accepted, when they come."""
-        self._suspects.replace(accepted)
-
-    def accepted_with(self, held: Sequence[StompDelivery]) -> Accepted:
-        return self._suspects.accepted_with(held)
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether all messages that a predecessor accepted have come."""
-        return self._suspects.are_settled
 
     # What STOMP did not make
 

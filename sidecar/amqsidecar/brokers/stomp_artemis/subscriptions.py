@@ -20,6 +20,7 @@ from amqsidecar.brokers.stomp_artemis.selection import ListedMessage, readable
 from amqsidecar.formats.payload import Footprint
 from amqsidecar.formats.stomp_artemis_message import Arrived
 from amqsidecar.formats.stomp_frame import Frame, Header
+from amqsidecar.model.destination import Destination
 
 _BYTES_EACH = 1024
 _WINDOW_BYTES_MIN = 4 << 10
@@ -41,7 +42,6 @@ class StompDelivery:
 
     @property
     def footprint(self) -> Footprint:
-        """Its footprint."""
         return self.arrived.footprint
 
 
@@ -57,6 +57,23 @@ class Replaced(NamedTuple):
 
 class Ends(NamedTuple):
     """There is no next one."""
+
+
+def source_headers(
+    management: ArtemisQuestions, destination: Destination, name: str
+) -> list[Header]:
+    """Return the headers that name a subscription and what it reads."""
+    kind = b"ANYCAST"
+    address, _, own = destination.name.partition("::")
+    if own:
+        # Why: another type than that of the queue would be added to its address.
+        rows = [row for row in management.queues(address=address) if row.name == own]
+        kind = b"ANYCAST" if any(row.is_anycast for row in rows) else b"MULTICAST"
+    return [
+        (b"destination", destination.name.encode()),
+        (b"subscription-type", kind),
+        (b"id", name.encode()),
+    ]
 
 
 class ArtemisSubscription:
@@ -85,12 +102,10 @@ class ArtemisSubscription:
 
     @property
     def name(self) -> str:
-        """Name of the queue."""
         return self.queue.destination.name
 
     @property
     def selector(self) -> str:
-        """Selector of what is read."""
         return both(readable(self.excluded, self.wanted.values()), self.queue.selector)
 
 
@@ -214,17 +229,8 @@ class ArtemisSubscriptions:
     def headers(self, queue: IntakeQueue, name: str, selector: str) -> list[Header]:
         """Return the headers of a SUBSCRIBE."""
         window = min(max(self.share * _BYTES_EACH, _WINDOW_BYTES_MIN), _WINDOW_BYTES_MAX)
-        kind: list[Header] = [(b"subscription-type", b"ANYCAST")]
-        if "::" in queue.destination.name:
-            # Why: another type than that of the queue would be added to its address.
-            address, _, own = queue.destination.name.partition("::")
-            rows = [row for row in self._management.queues(address=address) if row.name == own]
-            is_anycast = any(row.is_anycast for row in rows)
-            kind = kind if is_anycast else [(b"subscription-type", b"MULTICAST")]
         return [
-            (b"destination", queue.destination.name.encode()),
-            *kind,
-            (b"id", name.encode()),
+            *source_headers(self._management, queue.destination, name),
             (b"ack", b"client-individual"),
             (b"selector", selector.encode()),
             (b"consumer-window-size", b"%d" % window),

@@ -10,6 +10,7 @@ from amqsidecar.brokers.artemis.left_behind import StuckToken
 from amqsidecar.brokers.artemis.link_settings import ArtemisLinkSettings
 from amqsidecar.brokers.artemis.management import ChosenMessages, selected
 from amqsidecar.brokers.selectors import both, of_redelivery_ids
+from amqsidecar.brokers.stomp_artemis.accepted_before import Suspects
 from amqsidecar.brokers.stomp_artemis.intake import StompArtemisIntake
 from amqsidecar.brokers.stomp_artemis.look import SLICE_S, StompArtemisLook
 from amqsidecar.brokers.stomp_artemis.selection import MADE_BY_OTHERS
@@ -30,11 +31,11 @@ class _Token(TokenQueue[bytes]):
         self,
         wire: StompTokenWire,
         name: str,
-        intake: StompArtemisIntake,
+        suspects: Suspects,
         keep_alive: Callable[[], None],
     ) -> None:
         super().__init__(wire, name)
-        self._intake = intake
+        self._suspects = suspects
         self._keep_alive = keep_alive
 
     @override
@@ -43,7 +44,7 @@ class _Token(TokenQueue[bytes]):
         had_token = self.held is not None
         number = super().take(timeout_s)
         if self.held is not None and not had_token:
-            self._intake.suspect(self.held.accepted)
+            self._suspects.replace(self.held.accepted)
         return number
 
 
@@ -63,7 +64,8 @@ class StompArtemisTake(StompArtemisLook):
         self._intake = StompArtemisIntake(self._connection, settings, self._management)
         try:
             self._token_wire = StompTokenWire(settings, self._management, token_queue)
-            self.token = _Token(self._token_wire, token_queue, self._intake, self._keep_alive)
+            suspects = self._intake.suspects
+            self.token = _Token(self._token_wire, token_queue, suspects, self._keep_alive)
         except BaseException:
             self._intake.close()
             self._management.close()
@@ -154,11 +156,11 @@ class StompArtemisTake(StompArtemisLook):
         held = intake.in_hand(accepts)
         lineage = self.token.take_for_commit().token.lineage
         self._is_settled = False
-        self._cycle.commit(sends, Token(lineage, token, intake.accepted_with(held)))
+        self._cycle.commit(sends, Token(lineage, token, intake.suspects.accepted_with(held)))
         self._crash_point(ACCEPTING)
         self.token.exchanged(token)
         intake.accept(held)
-        self._is_settled = intake.is_settled
+        self._is_settled = intake.suspects.are_settled
 
     def queues_changed(self) -> bool:
         """Return False: STOMP reports no new queues, so the next look finds them."""

@@ -20,6 +20,7 @@ from amqsidecar.brokers.artemis.trials import EMPTIED, ArtemisTrials
 from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection, call, error_text
 from amqsidecar.brokers.stomp_artemis.management import REPLY_PREFIX, StompManagement, connect
 from amqsidecar.brokers.stomp_artemis.selection import MADE_BY_OTHERS, MEANINGS, read_list
+from amqsidecar.brokers.stomp_artemis.subscriptions import source_headers
 from amqsidecar.errors import BrokerRefused
 from amqsidecar.formats.artemis_properties import OriginReader
 from amqsidecar.formats.stomp_artemis_message import destination_headers
@@ -62,7 +63,11 @@ class StompArtemisTrials(ArtemisTrials):
 
         The consumer selects no message. The broker makes a queue that is missing where it may.
         """
-        headers = [*self._source(destination), (b"selector", b"1 = 0")]
+        headers = [
+            *source_headers(self._management, destination, "trial"),
+            (b"ack", b"client-individual"),
+            (b"selector", b"1 = 0"),
+        ]
         return self._try(
             destination, [("SUBSCRIBE", headers), ("UNSUBSCRIBE", [(b"id", b"trial")])]
         )
@@ -81,20 +86,6 @@ class StompArtemisTrials(ArtemisTrials):
             ("ABORT", [_TRANSACTION]),
         ]
         return self._try(destination, frames)
-
-    def _source(self, destination: Destination) -> list[Header]:
-        kind = b"ANYCAST"
-        address, _, own = destination.name.partition("::")
-        if own:
-            # Why: another type than that of the queue would be added to its address.
-            rows = [row for row in self._management.queues(address=address) if row.name == own]
-            kind = b"ANYCAST" if any(row.is_anycast for row in rows) else b"MULTICAST"
-        return [
-            (b"destination", destination.name.encode()),
-            (b"subscription-type", kind),
-            (b"id", b"trial"),
-            (b"ack", b"client-individual"),
-        ]
 
     def _try(
         self, destination: Destination, frames: Iterable[tuple[str, Iterable[Header]]]
@@ -141,10 +132,10 @@ class StompArtemisTrials(ArtemisTrials):
 
     @override
     def _empty(self, destination: Destination) -> str | None:
-        headers = [(name, value) for name, value in self._source(destination) if name != b"ack"]
+        headers = [*source_headers(self._management, destination, "trial"), (b"ack", b"auto")]
 
         def take_all(connection: StompConnection) -> None:
-            call(connection, "SUBSCRIBE", [*headers, (b"ack", b"auto")])
+            call(connection, "SUBSCRIBE", headers)
             taken = -1
             while len(connection.messages) > taken:
                 taken = len(connection.messages)
