@@ -16,9 +16,9 @@ LISTEN = b""
 _PIECE = bytes(2**20)
 _TIMES = 4_096
 STOMP_CONNECTED = b"CONNECTED\nversion:1.2\nserver:ActiveMQ/6.3.1\nheart-beat:0,0\n\n\0"
-_LET_IN = codec.SIZE.pack(10) + bytes([codec.RESPONSE]) + struct.pack(">IBI", 1, 0, 1)
+OPENWIRE_LET_IN = codec.SIZE.pack(10) + bytes([codec.RESPONSE]) + struct.pack(">IBI", 1, 0, 1)
 OPENWIRE_GREETING = codec.wire_format_info(inactivity_ms=0, frame_bytes_max=100 * 2**20)
-_IN = (OPENWIRE_GREETING, LISTEN, _LET_IN, LISTEN)
+_IN = (OPENWIRE_GREETING, LISTEN, OPENWIRE_LET_IN, LISTEN)
 _TEXT = b"m" * 2**19
 
 Answer = Callable[[bytes], bytes | Iterator[bytes]]
@@ -57,6 +57,7 @@ class HostileBroker:
     def __init__(self, server: socket.socket, kinds: Sequence[Attack], times: int) -> None:
         self.port: int = server.getsockname()[1]
         self.attacks = 0
+        self._sent_bytes = 0
         self._server = server
         self._kinds = cycle(kinds)
         self._times = times
@@ -80,20 +81,19 @@ class HostileBroker:
             connected.settimeout(PATIENCE_S)
             connected.recv(65_536)
             for part in (*kind[:-1], *repeat(kind[-1], self._times)):
-                if callable(part):
-                    said = part(connected.recv(65_536))
-                    for one in (said,) if isinstance(said, bytes) else said:
-                        connected.sendall(one)
-                    continue
                 if part == LISTEN:
                     connected.recv(65_536)
-                connected.sendall(part)
+                said = part(connected.recv(65_536)) if callable(part) else part
+                for one in (said,) if isinstance(said, bytes) else said:
+                    connected.sendall(one)
+                    self._sent_bytes += len(one)
         self.attacks += 1
 
-    def join(self) -> None:
-        """Wait for the attacks to end."""
+    def end(self) -> int:
+        """Wait for the attacks to end; return how many bytes they sent."""
         for thread in self._threads:
             thread.join()
+        return self._sent_bytes
 
 
 @contextmanager
@@ -114,4 +114,4 @@ def hostile_broker(kinds: Sequence[Attack], times: int = _TIMES) -> Iterator[Hos
             with suppress(OSError):
                 server.shutdown(socket.SHUT_RDWR)
             thread.join()
-            broker.join()
+            broker.end()

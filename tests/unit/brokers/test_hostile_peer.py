@@ -1,15 +1,10 @@
 """A peer that is not yet known to be a broker can't make us keep much of what it sends."""
 
-import socket
 import struct
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.brokers.core.connection import CoreConnection
 from amqsidecar.brokers.core.session import CoreSession
 from amqsidecar.brokers.openwire.connection import (
@@ -23,7 +18,14 @@ from amqsidecar.formats import openwire_codec as codec
 from amqsidecar.formats.core import framing, packets
 from amqsidecar.formats.stomp_frame import MESSAGE_BYTES_MAX, OTHER_BYTES_MAX, FrameReader
 from support.brokers.loopback import at_loopback
-from support.waiting import PATIENCE_S
+from support.wires.hostile_broker import (
+    LISTEN,
+    OPENWIRE_GREETING,
+    OPENWIRE_LET_IN,
+    STOMP_CONNECTED,
+    HostileBroker,
+    hostile_broker,
+)
 
 SENT_MAX = 2**20 + sum(
     int(Path(f"/proc/sys/net/ipv4/tcp_{name}").read_text().split()[2]) for name in ("rmem", "wmem")
@@ -31,38 +33,7 @@ SENT_MAX = 2**20 + sum(
 """The buffers of two sockets may hold this many bytes that we have not read: the kernel's limits,
 which it reaches where the reader gets no processor for a while."""
 
-GREETING = codec.wire_format_info(inactivity_ms=0, frame_bytes_max=100 * 2**20)
 PIECE = b"x" * 65_536
-LISTEN = b""
-
-
-@contextmanager
-def peer(*said: bytes, times: int = 4_096) -> Iterator[tuple[Endpoint, Callable[[], int]]]:
-    """Send these to each client, the last one repeatedly; yields the number of sent bytes."""
-    sent = [0]
-
-    def talk() -> None:
-        connected, _ = server.accept()
-        with connected:
-            connected.recv(65_536)
-            try:
-                for one in (*said[:-1], *[said[-1]] * times):
-                    if one == LISTEN:
-                        connected.recv(65_536)
-                    connected.sendall(one)
-                    sent[0] += len(one)
-            except OSError:
-                return
-
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        thread = threading.Thread(target=talk)
-        thread.start()
-
-        def ended() -> int:
-            thread.join(PATIENCE_S)
-            return sent[0]
-
-        yield at_loopback(server.getsockname()[1]), ended
 
 
 def wait_for_ever(connection: StompConnection | OpenWireConnection) -> None:
@@ -70,14 +41,14 @@ def wait_for_ever(connection: StompConnection | OpenWireConnection) -> None:
         connection.wait(10)
 
 
-def log_in(endpoint: Endpoint) -> OpenWireConnection:
-    connection = OpenWireConnection(endpoint, SystemClock())
+def stomp(broker: HostileBroker) -> StompConnection:
+    return StompConnection(at_loopback(broker.port), SystemClock())
+
+
+def log_in(broker: HostileBroker) -> OpenWireConnection:
+    connection = OpenWireConnection(at_loopback(broker.port), SystemClock())
     connection.call(codec.CONNECTION_INFO, b"")
     return connection
-
-
-def stay(endpoint: Endpoint) -> None:
-    wait_for_ever(log_in(endpoint))
 
 
 @pytest.mark.parametrize(
@@ -92,32 +63,31 @@ def stay(endpoint: Endpoint) -> None:
     ids=["content-length", "endless ERROR", "endless head", "many ERRORs", "MESSAGE"],
 )
 def test_over_stomp_nothing_large_comes_before_the_greeting(said: tuple[bytes, ...]) -> None:
-    with peer(*said) as (endpoint, sent):
+    with hostile_broker([said]) as broker:
         with pytest.raises((BrokerRefused, LinkLost)):
-            StompConnection(endpoint, SystemClock())
-        assert sent() < SENT_MAX
+            stomp(broker)
+        assert broker.end() < SENT_MAX
 
 
 def test_over_stomp_errors_without_an_end_end_the_connection() -> None:
-    greeting = b"CONNECTED\nversion:1.2\n\n\0"
     error = b"ERROR\nmessage:%b\n\n%b\0" % (b"m" * 500_000, b"x" * 500_000)
-    with peer(greeting, error, times=60) as (endpoint, sent):
-        connection = StompConnection(endpoint, SystemClock())
+    with hostile_broker([(STOMP_CONNECTED, error)], times=60) as broker:
+        connection = stomp(broker)
         with pytest.raises(LinkLost):
             wait_for_ever(connection)
         kept = (*connection.errors, *connection._arrived)
         assert sum(len(one.head) + len(one.body) for one in kept) < 30 * 2**20
         connection.close()
-        assert sent() > 0
+        assert broker.end() > 0
 
 
 def test_over_stomp_unread_receipts_end_the_connection() -> None:
     receipt = b"RECEIPT\nreceipt-id:x\n\n%b\0" % (b"x" * 500_000)
-    with peer(b"CONNECTED\nversion:1.2\n\n\0", LISTEN, receipt, times=600) as (endpoint, sent):
-        connection = StompConnection(endpoint, SystemClock())
+    with hostile_broker([(STOMP_CONNECTED, LISTEN, receipt)], times=600) as broker:
+        connection = stomp(broker)
         connection.put(b"\n")
         connection.flush()
-        assert sent() < 140 * 2**20 + SENT_MAX
+        assert broker.end() < 140 * 2**20 + SENT_MAX
         with pytest.raises(LinkLost, match="handed over more messages than it was asked for"):
             wait_for_ever(connection)
 
@@ -135,13 +105,13 @@ def test_over_stomp_unread_receipts_end_the_connection() -> None:
 def test_over_stomp_no_message_is_larger_than_the_limit(
     said: tuple[bytes, ...], sent_max: int
 ) -> None:
-    with peer(b"CONNECTED\nversion:1.2\n\n\0", LISTEN, *said) as (endpoint, sent):
-        connection = StompConnection(endpoint, SystemClock())
+    with hostile_broker([(STOMP_CONNECTED, LISTEN, *said)]) as broker:
+        connection = stomp(broker)
         connection.put(b"\n")
         with pytest.raises(LinkLost, match=r"limit over STOMP|not a STOMP frame"):
             wait_for_ever(connection)
         assert (connection.suspect is None) == said[0].endswith(b":")  # The head that never ends.
-        assert sent() < sent_max
+        assert broker.end() < sent_max
 
 
 def test_a_message_of_the_largest_size_is_read() -> None:
@@ -155,13 +125,13 @@ def test_a_message_of_the_largest_size_is_read() -> None:
 
 def test_over_stomp_errors_end_the_connection_also_where_each_is_read() -> None:
     error = b"ERROR\nmessage:no\n\n\0" * 100
-    with peer(b"CONNECTED\nversion:1.2\n\n\0", LISTEN, error) as (endpoint, sent):
-        connection = StompConnection(endpoint, SystemClock())
+    with hostile_broker([(STOMP_CONNECTED, LISTEN, error)]) as broker:
+        connection = stomp(broker)
         connection.put(b"\n")
         with pytest.raises(LinkLost, match="more than 1000 errors"):
             wait_for_ever(connection)
         connection.close()
-        assert sent() > 0
+        assert broker.end() > 0
 
 
 def test_only_a_message_after_the_log_in_may_be_large() -> None:
@@ -182,7 +152,7 @@ def test_only_a_message_after_the_log_in_may_be_large() -> None:
         ((b"HTTP/1.1 400 Bad Request\r\n\r\n",), "did not greet us as an OpenWire broker"),
         ((b"AMQP\x03\x01\x00\x00",), "did not greet us as an OpenWire broker"),
         (
-            (GREETING, LISTEN, struct.pack(">I", GREETING_BYTES_MAX + 1) + b"\x15", PIECE),
+            (OPENWIRE_GREETING, LISTEN, struct.pack(">I", GREETING_BYTES_MAX + 1) + b"\x15", PIECE),
             "announced a frame of",
         ),
     ],
@@ -191,19 +161,18 @@ def test_only_a_message_after_the_log_in_may_be_large() -> None:
 def test_over_openwire_nothing_large_comes_before_we_are_let_in(
     said: tuple[bytes, ...], words: str
 ) -> None:
-    with peer(*said) as (endpoint, sent):
+    with hostile_broker([said]) as broker:
         with pytest.raises((BrokerRefused, LinkLost), match=words):
-            log_in(endpoint)
-        assert sent() < SENT_MAX
+            log_in(broker)
+        assert broker.end() < SENT_MAX
 
 
 def test_over_openwire_no_frame_is_larger_than_the_brokers_limit() -> None:
-    let_in = codec.SIZE.pack(10) + bytes([codec.RESPONSE]) + struct.pack(">IBI", 1, 0, 1)
     too_large = struct.pack(">I", 102 * 2**20) + bytes([codec.MESSAGE_DISPATCH])
-    with peer(GREETING, LISTEN, let_in, too_large, PIECE) as (endpoint, sent):
+    with hostile_broker([(OPENWIRE_GREETING, LISTEN, OPENWIRE_LET_IN, too_large, PIECE)]) as broker:
         with pytest.raises(LinkLost, match="announced a frame of 106954752 bytes"):
-            stay(endpoint)
-        assert sent() < SENT_MAX
+            wait_for_ever(log_in(broker))
+        assert broker.end() < SENT_MAX
 
 
 PONG = framing.frame(10, 0, packets.encode(packets.Ping(-1)))
@@ -225,14 +194,15 @@ LET_IN = framing.frame(31, 1, packets.encode(packets.SessionCreated(packets.VERS
 def test_over_core_nothing_large_comes_before_we_are_let_in(
     said: tuple[bytes, ...], words: str
 ) -> None:
-    with peer(*said) as (endpoint, sent):
+    with hostile_broker([said]) as broker:
         with pytest.raises(LinkLost, match=words):
-            enter(endpoint)
-        assert sent() < SENT_MAX
+            enter(broker)
+        assert broker.end() < SENT_MAX
 
 
-def enter(endpoint: Endpoint) -> CoreSession:
-    return CoreConnection(endpoint, SystemClock()).create_session(is_transacted=True)
+def enter(broker: HostileBroker) -> CoreSession:
+    connection = CoreConnection(at_loopback(broker.port), SystemClock())
+    return connection.create_session(is_transacted=True)
 
 
 @pytest.mark.parametrize(
@@ -246,7 +216,7 @@ def enter(endpoint: Endpoint) -> CoreSession:
 )
 def test_over_core_a_forged_packet_ends_the_connection(forged: bytes) -> None:
     with (
-        peer(PONG, LISTEN, LET_IN + forged, LISTEN) as (endpoint, _),
+        hostile_broker([(PONG, LISTEN, LET_IN + forged, LISTEN)]) as broker,
         pytest.raises(LinkLost, match="violates the Core protocol"),
     ):
-        enter(endpoint).stop()
+        enter(broker).stop()
