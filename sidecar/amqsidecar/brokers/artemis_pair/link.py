@@ -10,6 +10,8 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 
+import msgspec
+
 from amqsidecar.broker import Delivery, Features, Resend
 from amqsidecar.brokers.artemis_pair.intake import PairIntake
 from amqsidecar.brokers.artemis_pair.look import PairLook
@@ -48,16 +50,9 @@ class PairTake(PairIntake):
 
     @property
     def features(self) -> Features:
-        first, second = (wire.features for wire in self.wires)
-        batches = [one.preferred_batch for one in (first, second) if one.preferred_batch]
-        return Features(
-            preferred_batch=min(batches, default=0),
-            background=self if first.background and second.background else None,
-            choosing=self if first.choosing and second.choosing else None,
-            settings=first.settings,
-            delayed=first.delayed,
-            selects_origins=first.selects_origins and second.selects_origins,
-        )
+        told = self.wires[0].features
+        choosing = self if told.choosing else None
+        return msgspec.structs.replace(told, background=self, choosing=choosing)
 
     @property
     def token(self) -> WireToken:

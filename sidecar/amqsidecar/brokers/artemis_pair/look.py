@@ -38,11 +38,8 @@ class PairLook:
 
     @property
     def features(self) -> Features:
-        """The optional features that both wires have."""
-        told = self._look_first.features
-        return Features(
-            settings=told.settings, delayed=told.delayed, selects_origins=told.selects_origins
-        )
+        """The optional features: those of both wires are the same."""
+        return self._look_first.features
 
     def close(self) -> None:
         close_both(self._look_first, self._look_second)
