@@ -73,7 +73,7 @@ def test_a_copied_command_asks_for_the_same(
     words = taken.decode().split("\0")[:-1]
     assert words[:2] == ["amqsidecar", "retry"]
     asked: list[Asked] = []
-    monkeypatch.setattr(act_commands, "_act", lambda _name, given: asked.append(given))
+    monkeypatch.setattr(act_commands, "_act", lambda _name, given, _config: asked.append(given))
     assert run_command_line(words[1:]) == 0
     [given] = asked
     found = read_chosen(given, NOW_MS)

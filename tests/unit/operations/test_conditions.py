@@ -100,7 +100,7 @@ def test_a_condition_has_words_an_address_a_parameter_and_an_option(
 
     # The command line, as the console prints it.
     taken: list[Asked] = []
-    monkeypatch.setattr(act_commands, "_act", lambda _name, asked: taken.append(asked))
+    monkeypatch.setattr(act_commands, "_act", lambda _name, asked, _config: taken.append(asked))
     assert run_command_line(shlex.split(command)[1:]) == 0
     if condition.field == "ids":
         assert tuple(map(int, taken[0].ids or ())) == value
