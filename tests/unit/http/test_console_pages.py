@@ -328,6 +328,10 @@ def test_a_group_begins_with_what_to_do_and_its_notes_come_last_where_there_are_
         first = page_of(client, "/").get_element_by_id("live").text_content()
         assert "1 snoozed group" in first
         assert "Nothing is open of what died in the last 24 hours." in first
+        assert ", or until one more dies" in first
+        client.post(form.action, data={**fields, "snooze": "mute"})
+        [muted] = page_of(client, "/").xpath("//li[a[@id='snoozed-1']]")
+        assert muted.text_content().endswith("queue://a · muted until more die of it")
 
 
 def test_rows_of_a_page_that_are_of_one_group_name_it_once(tmp_path: Path) -> None:
