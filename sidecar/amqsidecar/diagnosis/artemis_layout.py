@@ -221,8 +221,7 @@ def _harms(settings: Settings) -> Iterator[tuple[str, str]]:
 
 
 def _limit_harms(settings: Settings) -> Iterator[tuple[str, str]]:
-    is_limited = any(int(settings.get(key, -1)) > 0 for key in ("maxSizeBytes", "maxSizeMessages"))
-    if settings.get("addressFullMessagePolicy") == "DROP" and is_limited:
+    if settings.get("addressFullMessagePolicy") == "DROP" and is_limited(settings):
         yield (
             "address-full-policy DROP silently drops messages once the address is full",
             "<address-full-policy>PAGE</address-full-policy>",
@@ -325,6 +324,11 @@ def reject_finding(
         else ""
     )
     yield new_finding("amqp_rejected_forgotten", listed(acceptors), then=then)
+
+
+def is_limited(settings: Settings) -> bool:
+    """Return whether an address can be full."""
+    return any(int(settings.get(key, -1)) > 0 for key in ("maxSizeBytes", "maxSizeMessages"))
 
 
 def delivery_attempts(settings: Settings) -> int:

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from amqsidecar.broker import LookSession
-from amqsidecar.diagnosis.artemis_layout import address_setting
+from amqsidecar.diagnosis.artemis_layout import address_setting, delivery_attempts, is_limited
 from amqsidecar.diagnosis.finding import Check, Finding, Severity, new_finding
 from amqsidecar.engine.broker_held_queues import NOT_KEPT, PARKED_QUEUE, WAITING_QUEUE
 from amqsidecar.model.destination import Destination
@@ -14,7 +14,6 @@ _finding = partial(Finding, Check.SCHEDULE)
 
 _SUBJECT = "broker:"
 _CLOCK_MS = 1_000
-_DEFAULT_ATTEMPTS = 10
 _ANOTHER_STORE = "store: {url: sqlite:///path/that/can/be/written}"
 
 
@@ -49,8 +48,7 @@ def keeping_findings(
 def settings_findings(settings_of: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
     """Yield effects of address settings on waiting messages."""
     own = WAITING_QUEUE.name
-    attempts = int(settings_of[own].get("maxDeliveryAttempts", _DEFAULT_ATTEMPTS))
-    if attempts > 0:
+    if (attempts := delivery_attempts(settings_of[own])) > 0:
         yield new_finding(
             "waiting_queue_limited",
             own,
@@ -58,9 +56,8 @@ def settings_findings(settings_of: Mapping[str, Mapping[str, Any]]) -> Iterator[
             mend=address_setting(own, "<max-delivery-attempts>-1</max-delivery-attempts>"),
         )
     for name, settings in settings_of.items():
-        limits = (int(settings.get(key, -1)) for key in ("maxSizeBytes", "maxSizeMessages"))
         policy = settings.get("addressFullMessagePolicy")
-        if policy in ("BLOCK", "FAIL") and any(limit > 0 for limit in limits):
+        if policy in ("BLOCK", "FAIL") and is_limited(settings):
             yield new_finding(
                 "waiting_messages_fill_address",
                 name,

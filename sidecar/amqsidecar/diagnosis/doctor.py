@@ -31,7 +31,7 @@ from amqsidecar.diagnosis.artemis_layout import (
 from amqsidecar.diagnosis.broker_held import keeping_clock_findings, keeping_findings
 from amqsidecar.diagnosis.cause_notes import cause_note_findings
 from amqsidecar.diagnosis.classic_layout import interceptor_findings, layout_findings, token_finding
-from amqsidecar.diagnosis.finding import Check, Finding, Severity, in_order, new_finding
+from amqsidecar.diagnosis.finding import Check, Finding, Findings, Severity, in_order
 from amqsidecar.diagnosis.judging import (
     allowed_origins_findings,
     backlog_finding,
@@ -106,9 +106,9 @@ class Doctor:
         self._find_queues = find_queues
         self._clock = clock
         self._settings = settings
-        self._found: list[Finding] = []
+        self._found = Findings()
         self._rights = RightsTrial(settings.final_suffix)
-        self._found_of_sources: list[Finding] = []
+        self._found_of_sources = Findings()
         self._kind = BrokerKind.CLASSIC
         self._encodings: tuple[str, ...] = ()
         self._settings_of: dict[str, Mapping[str, Any]] = {}
@@ -139,7 +139,7 @@ class Doctor:
         except LinkLost as lost:
             if not is_open:
                 raise
-            self._found.append(new_finding("link_lost", self._settings.place, lost=lost))
+            self._found.report("link_lost", self._settings.place, lost=lost)
         except BrokerRefused as refused:
             self._refuse_log_in(refused)
         if is_open and self._may_send and self._kind is BrokerKind.ARTEMIS:
@@ -172,10 +172,10 @@ class Doctor:
     def _refuse_log_in(self, refused: BrokerRefused) -> None:
         words = str(refused)
         if read_refusal(words) is None:
-            self._found.append(Finding(Check.BROKER, Severity.PROBLEM, self._settings.place, words))
+            self._found.add(Check.BROKER, Severity.PROBLEM, self._settings.place, words)
             return
         self._rights.note(ADVISORIES, "logging in", words)
-        self._found.append(new_finding("log_in_refused", self._settings.place))
+        self._found.report("log_in_refused", self._settings.place)
 
     # ------------------------------------------------------------------ looking
 
@@ -276,14 +276,14 @@ class Doctor:
 
         Why: over STOMP such a broker's answer to a send reads as a missing permission.
         """
-        before, self._found = self._found, []
+        before, self._found = self._found, Findings()
         with suppress(BrokerRefused, LinkLost), self._looking() as link:
             self._judge_disk(link.trials())
         if self._may_send:
             self._found = before
         else:
             self._rights = RightsTrial(self._settings.final_suffix)
-            self._found_of_sources = []
+            self._found_of_sources = Findings()
 
     def _judge_given_up(self, trials: Trials, intake: Sequence[IntakeQueue]) -> None:
         """Report the fate of messages that consumers give up, with the listener or without."""
@@ -329,10 +329,8 @@ class Doctor:
             self._rights.is_made_for_us = True
             return
         for finding in permission_findings(self._kind, user, attempts):
-            self._found.append(
-                new_finding(
-                    "management_not_needed", finding.subject, what=finding.what, mend=finding.mend
-                )
+            self._found.report(
+                "management_not_needed", finding.subject, what=finding.what, mend=finding.mend
             )
 
     # ------------------------------------------------------------------ judging
@@ -366,7 +364,7 @@ class Doctor:
         try:
             tokens = link.foreign_tokens(settings.schedule.instances)
         except BrokerRefused as refused:
-            self._found.append(Finding(Check.SCHEDULE, Severity.NOTE, settings.place, str(refused)))
+            self._found.add(Check.SCHEDULE, Severity.NOTE, settings.place, str(refused))
             return
         self._found += foreign_token_findings(
             tokens,
@@ -389,7 +387,7 @@ class Doctor:
         try:
             effects = asked.resend_effects(settings_of)
         except (BrokerRefused, DiscoveryRefused) as refused:
-            self._found.append(new_finding("effects_not_reported", "#", refused=refused))
+            self._found.report("effects_not_reported", "#", refused=refused)
             return
         self._found += effect_findings(effects, self._settings.allowed_effects)
 
@@ -401,9 +399,7 @@ class Doctor:
         try:
             counters = link.queue_counters([*sources][:1])
         except BrokerRefused as refused:
-            self._found.append(
-                Finding(Check.OUTCOMES, Severity.WARNING, settings.place, str(refused))
-            )
+            self._found.add(Check.OUTCOMES, Severity.WARNING, settings.place, str(refused))
             return
         self._found += counting_findings(counters, settings.place)
 
@@ -413,7 +409,7 @@ class Doctor:
         except BrokerRefused:
             broker_ms = None
         if broker_ms is None:
-            self._found.append(new_finding("time_not_reported", "clock"))
+            self._found.report("time_not_reported", "clock")
             return
         ahead_ms = difference_ms(broker_ms, self._began_ms, self._clock.now_ms())
         self._found.append(clock_finding(self._kind, ahead_ms))
@@ -424,7 +420,7 @@ class Doctor:
         settings, total, is_counted = self._settings, 0, True
         if self._kind is BrokerKind.ARTEMIS and not self._may_ask:
             # Why: browsed, a message that the broker can't convert to AMQP leaves a copy of itself.
-            self._found.append(new_finding("backlog_not_shown", "intake.queues"))
+            self._found.report("backlog_not_shown", "intake.queues")
             return
         for source in sources:
             try:
@@ -444,7 +440,7 @@ class Doctor:
             )
             self._found.append(finding)
         if sources and is_counted and not total:
-            self._found.append(new_finding("no_backlog", "intake.queues"))
+            self._found.report("no_backlog", "intake.queues")
 
     def _count_exhausted(
         self, link: ExaminedSession, trials: Trials, finals: Sequence[Destination]
@@ -467,7 +463,7 @@ class Doctor:
         try:
             with self._looking() as link:
                 if not self._rights.try_token(link, token):
-                    self._found.append(new_finding("transactions_not_tried", token.name))
+                    self._found.report("transactions_not_tried", token.name)
                     return
             self._found += transaction_findings(self._looking, self._taking, token, self._at_work)
         except BrokerRefused as refused:
@@ -481,9 +477,7 @@ class Doctor:
                 line = _LINE_IN_WORDS.search(words)
                 what = f"a run could not start: {words}"
                 mend = "" if line is None else line[0]
-                self._found.append(
-                    Finding(Check.BROKER, Severity.PROBLEM, self._settings.place, what, mend)
-                )
+                self._found.add(Check.BROKER, Severity.PROBLEM, self._settings.place, what, mend)
 
     def _at_work(self, link: ExaminedSession) -> None:
         if self._kind is not BrokerKind.CLASSIC:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 import msgspec
 
@@ -104,6 +105,20 @@ def new_finding(
         row.what.format(**values),
         row.mend.format(**values) if mend is None else mend,
     )
+
+
+class Findings(list[Finding]):
+    """Results, in the order of the examination."""
+
+    def report(self, kind: str, subject: object, /, **values: Any) -> None:
+        """Add a finding of `findings.toml`; arguments as `new_finding`."""
+        self.append(new_finding(kind, subject, **values))
+
+    def add(
+        self, check: Check, severity: Severity, subject: object, what: str, mend: str = ""
+    ) -> None:
+        """Add a finding whose sentence is not in the table."""
+        self.append(Finding(check, severity, str(subject), what, mend))
 
 
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from amqsidecar.broker import BrokerKind, LookSession
-from amqsidecar.diagnosis.finding import Check, Finding, Severity, new_finding
+from amqsidecar.diagnosis.finding import Check, Findings, Severity
 from amqsidecar.diagnosis.permissions import CREATE, quoted, read_refusal
 from amqsidecar.diagnosis.rights import Attempt
 from amqsidecar.engine.broker_held_queues import PARKED_QUEUE, WAITING_QUEUE
@@ -32,7 +32,7 @@ class RightsTrial:
     def __init__(self, final_suffix: str) -> None:
         self._final_suffix = final_suffix
         self.attempts: list[Attempt] = []
-        self.found: list[Finding] = []
+        self.found = Findings()
         self.existing: frozenset[str] | None = None
         self.roles: dict[str, Sequence[Mapping[str, Any]]] = {}
         self.is_made_for_us = False
@@ -75,7 +75,8 @@ class RightsTrial:
             if source.name.endswith(self._final_suffix):
                 continue
             if tells is not None and tells.is_purged(source):
-                self.found.append(_purged(source))
+                name = source.name.rpartition("::")[2]
+                self.found.report("dead_letters_purged", source, name=quoted(name))
                 continue
             self.note(source, _TAKING, trials.read(source), wanted="consume")
 
@@ -88,11 +89,9 @@ class RightsTrial:
             if problem is None:
                 problem = trials.write(final)
             if problem is not None and read_refusal(problem) is None:
-                self.found.append(
-                    Finding(Check.FINAL_QUEUES, Severity.PROBLEM, str(final), problem)
-                )
+                self.found.add(Check.FINAL_QUEUES, Severity.PROBLEM, str(final), problem)
             elif self.note(final, "sending final messages", problem, wanted="send"):
-                self.found.append(new_finding("final_queue_usable", final))
+                self.found.report("final_queue_usable", final)
 
     def try_origins(
         self, link: LookSession, trials: Trials, origins: Sequence[Destination]
@@ -101,16 +100,14 @@ class RightsTrial:
         for origin in list(dict.fromkeys(origins))[:_TRIED_MAX]:
             answer = answer_of(link.send_terms(origin), is_final=False)
             if answer.action is GateAction.WAIT:
-                self.found.append(new_finding("redelivery_waits", origin, answer=answer))
+                self.found.report("redelivery_waits", origin, answer=answer)
                 continue
             words = trials.write(origin)
             is_allowed = self.note(origin, "sending redeliveries", words, wanted="send")
             if is_allowed and answer.filters:
-                self.found.append(
-                    new_finding("redelivery_filtered", origin, selector=answer.selector)
-                )
+                self.found.report("redelivery_filtered", origin, selector=answer.selector)
             elif is_allowed and answer.action is GateAction.SEND:
-                self.found.append(new_finding("redelivery_arrives", origin))
+                self.found.report("redelivery_arrives", origin)
 
     def try_token(self, link: ExaminedSession, token: Destination) -> bool:
         """Try each right on the token queue; a run ends at the first that is missing.
@@ -165,7 +162,7 @@ class RightsTrial:
         self.attempts.append(attempt)
         problem = trials.remove(stand_in) if words is None else None
         if problem is not None:
-            self.found.append(new_finding("stand_in_left", stand_in, problem=problem))
+            self.found.report("stand_in_left", stand_in, problem=problem)
 
     def note_roles(self, trials: Trials) -> None:
         """Ask for the roles of each address with a refusal."""
@@ -187,11 +184,6 @@ def _final_problem(terms: SendTerms) -> str | None:
     if answer.filters:
         return f"it takes only messages that match {answer.selector}; others wait"
     return None
-
-
-def _purged(source: Destination) -> Finding:
-    name = source.name.rpartition("::")[2]
-    return new_finding("dead_letters_purged", source, name=quoted(name))
 
 
 def _is_asked(link: LookSession, trials: Trials) -> bool:

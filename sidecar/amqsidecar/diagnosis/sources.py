@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 from amqsidecar.broker import BrokerKind, IntakeQueue, LookSession
 from amqsidecar.diagnosis.classic_layout import named_origins
-from amqsidecar.diagnosis.finding import Check, Finding, Severity, new_finding
+from amqsidecar.diagnosis.finding import Check, Findings, Severity
 from amqsidecar.diagnosis.judging import is_wildcard
 from amqsidecar.diagnosis.permissions import read_refusal
 from amqsidecar.diagnosis.rights_trial import RightsTrial
@@ -43,7 +43,7 @@ class Sources:
         self._find_queues = find_queues
         self._rights = rights
         self._may_ask = may_ask
-        self.found: list[Finding] = []
+        self.found = Findings()
 
     def note_existing(self, link: LookSession, addresses: Collection[str]) -> None:
         """Keep which queues (Artemis: addresses) exist, where the broker reports it."""
@@ -81,15 +81,13 @@ class Sources:
             self._note_doubts(link)
         if found:
             names = ", ".join(one.destination.name for one in found)
-            self.found.append(new_finding("intake_queues", "intake.queues", names=names))
+            self.found.report("intake_queues", "intake.queues", names=names)
         else:
             what = "no dead-letter queue is known, so nothing would be taken"
             if not self._may_ask:
                 what += "; without the right to query the broker they must be named"
             mend = "intake: {queues: [DLQ]}"
-            self.found.append(
-                Finding(Check.DEAD_LETTERS, Severity.PROBLEM, "intake.queues", what, mend)
-            )
+            self.found.add(Check.DEAD_LETTERS, Severity.PROBLEM, "intake.queues", what, mend)
         return found
 
     def _note_missing(self, named: Iterable[Destination]) -> None:
@@ -97,7 +95,7 @@ class Sources:
             return
         for one in named:
             if not is_wildcard(one, self._kind) and one.address not in existing:
-                self.found.append(new_finding("intake_queue_missing", one))
+                self.found.report("intake_queue_missing", one)
 
     def _note_doubts(self, link: LookSession) -> None:
         """Report dead-letter queues of the rules that can't be found."""
@@ -113,9 +111,7 @@ class Sources:
             ]
         for doubt in doubts:
             mend = "intake: {queues: [NAME]}"
-            self.found.append(
-                Finding(Check.DEAD_LETTERS, Severity.WARNING, "intake.queues", doubt, mend)
-            )
+            self.found.add(Check.DEAD_LETTERS, Severity.WARNING, "intake.queues", doubt, mend)
 
     def guessed_sources(self) -> tuple[Destination, ...]:
         """Return dead-letter addresses of the rules, to try the rights that will be needed."""
@@ -146,13 +142,11 @@ class Sources:
                 self._rights.note(ADVISORIES, purpose, words, exists=False)
             else:
                 mend = "intake: {queues: [NAME]}"
-                self.found.append(
-                    Finding(Check.DEAD_LETTERS, Severity.PROBLEM, destination.name, words, mend)
-                )
+                self.found.add(Check.DEAD_LETTERS, Severity.PROBLEM, destination.name, words, mend)
             return ()
         if self._rights.existing is None:
             names = ", ".join(one.name for one in found) or "none now"
-            self.found.append(new_finding("pattern_partly_tried", destination, names=names))
+            self.found.report("pattern_partly_tried", destination, names=names)
         return found
 
     def known_origins(
@@ -178,16 +172,12 @@ class Sources:
                     if (named := delivery.provenance.origin) is not None:
                         found[find(named, delivery.source)] = None
             except BrokerRefused as refused:
-                self.found.append(
-                    new_finding("origins_unreadable", item.destination, refused=refused)
-                )
+                self.found.report("origins_unreadable", item.destination, refused=refused)
         for left in link.left_behind():
             if left.count:
                 self._find_left(left)
             else:
-                self.found.append(
-                    Finding(Check.ORIGINS, Severity.NOTE, str(left.queue), left.meaning)
-                )
+                self.found.add(Check.ORIGINS, Severity.NOTE, str(left.queue), left.meaning)
         return tuple(found)
 
     def note_leftovers(self, trials: Trials, intake: Sequence[IntakeQueue]) -> None:
@@ -198,30 +188,26 @@ class Sources:
                 leftovers = trials.would_leave(item)
             except BrokerRefused as refused:
                 is_told = False
-                self.found.append(
-                    new_finding("leftovers_unknown", item.destination, refused=refused)
-                )
+                self.found.report("leftovers_unknown", item.destination, refused=refused)
                 continue
             total += len(leftovers)
             for left in leftovers:
                 self._find_left(left)
         if is_told and not total:
-            self.found.append(new_finding("no_leftovers", "intake.queues"))
+            self.found.report("no_leftovers", "intake.queues")
 
     def _find_left(self, left: LeftBehind) -> None:
         more = " or more" if left.at_least else ""
         # Why not "dead letters": stuck messages may be in any queue.
         are = "message stays" if left.count == 1 and not more else "messages stay"
-        self.found.append(
-            new_finding(
-                "left_behind",
-                left.queue,
-                count=left.count,
-                more=more,
-                are=are,
-                reason=left.reason,
-                meaning=left.meaning,
-            )
+        self.found.report(
+            "left_behind",
+            left.queue,
+            count=left.count,
+            more=more,
+            are=are,
+            reason=left.reason,
+            meaning=left.meaning,
         )
 
     def policy_origins(self, trials: Trials) -> tuple[Destination, ...]:
@@ -244,7 +230,7 @@ class Sources:
             elif trials.can_remove:
                 self._rights.try_pattern(trials, pattern)
             else:
-                self.found.append(new_finding("pattern_not_tried", pattern))
+                self.found.report("pattern_not_tried", pattern)
         return tuple(found)
 
 

@@ -5,10 +5,9 @@ from collections.abc import Collection, Iterator
 from amqsidecar.broker import BrokerDescription, BrokerKind
 from amqsidecar.diagnosis.fidelity import summary
 from amqsidecar.diagnosis.finding import Check, Finding, Severity, new_finding
-from amqsidecar.diagnosis.releases import release_faults, release_name, untested_release
+from amqsidecar.diagnosis.releases import PRODUCT, release_faults, release_name, untested_release
 from amqsidecar.model.left_behind import Loss
 
-_PRODUCT = {BrokerKind.CLASSIC: "ActiveMQ Classic", BrokerKind.ARTEMIS: "Apache Artemis"}
 _BEST = {BrokerKind.CLASSIC: "openwire", BrokerKind.ARTEMIS: "artemis"}
 _PORT = 61616
 _AMQP = "amqp/1.0"
@@ -48,7 +47,7 @@ def wire_findings(
     elif wire == "core":
         yield new_finding("core_wire", f"{scheme}://")
     elif wire == best:
-        yield new_finding("best_wire", f"{scheme}://", best=best, product=_PRODUCT[kind])
+        yield new_finding("best_wire", f"{scheme}://", best=best, product=PRODUCT[kind])
     elif wire == "amqp" and kind is BrokerKind.ARTEMIS:
         yield new_finding("amqp_wire_converts", f"{scheme}://", mend=_mend(best, place))
     else:
@@ -56,7 +55,7 @@ def wire_findings(
             "wire_loses",
             f"{scheme}://",
             wire=wire,
-            product=_PRODUCT[kind],
+            product=PRODUCT[kind],
             beyond=" beyond what is allowed" if allowed else "",
             best=best,
             mend=_mend(best, place),

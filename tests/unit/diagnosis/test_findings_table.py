@@ -30,7 +30,10 @@ def calls() -> dict[str, list[ast.Call]]:
     found: dict[str, list[ast.Call]] = {}
     for path in Path(diagnosis.__path__[0]).glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "new_finding":
+            if not isinstance(node, ast.Call):
+                continue
+            is_new = getattr(node.func, "id", "") == "new_finding" and path.name != "finding.py"
+            if is_new or getattr(node.func, "attr", "") == "report":
                 first = node.args[0]
                 assert isinstance(first, ast.Constant), f"{path.name}:{node.lineno}"
                 found.setdefault(str(first.value), []).append(node)
