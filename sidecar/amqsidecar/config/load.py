@@ -5,13 +5,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from amqsidecar.config.option import Section
-from amqsidecar.config.schema import Config, known_options
+from amqsidecar.config.schema import Config, known_options, options_of_entries
 from amqsidecar.errors import ConfigError, Problem
 
 ENVIRONMENT_PREFIX: Final = "AMQSIDECAR_"
@@ -35,7 +35,7 @@ _FREE_FORM: Final = (
 )
 """Options whose content isn't described by the schema."""
 
-_PATHS: Final = (
+_READ_AT_START: Final = (
     "broker.password_file",
     "broker.token_file",
     "broker.oidc.client_secret_file",
@@ -46,18 +46,6 @@ _PATHS: Final = (
     "policy.source",
     "store.password_file",
 )
-
-_LISTENER_PATHS: Final = (
-    "listener.acceptor_tls.ca_file",
-    "listener.acceptor_tls.cert_file",
-    "listener.acceptor_tls.key_file",
-    "listener.cert_file",
-    "listener.client_ca_file",
-    "listener.key_file",
-    "listener.spool_path",
-)
-"""Of `listen` alone, whose files need not be where `run` is."""
-
 _EXPECTED: Final = {
     "int_type": "a whole number",
     "bool_type": "true or false",
@@ -120,7 +108,7 @@ def check_start(config: Config, awaited: Collection[str] = ()) -> list[Problem]:
     if config.otel.endpoint and find_spec("opentelemetry") is None:
         what = 'otel.endpoint: needs OpenTelemetry: pip install "amqsidecar[otel]"'
         problems.append(Problem(config.origin("otel.endpoint"), what))
-    for key in _PATHS:
+    for key in _READ_AT_START:
         path = _lookup(config, key)
         if key in awaited or not isinstance(path, Path) or not _is_file(str(path)):
             continue
@@ -195,14 +183,7 @@ class _Merger:
             elif key not in known_options():
                 self._fail(where, _unknown(key))
             elif value is not None:
-                if (
-                    key in (*_PATHS, *_LISTENER_PATHS)
-                    and isinstance(value, str)
-                    and value
-                    and _is_file(value)
-                ):
-                    value = str(path.parent / value)  # noqa: PLW2901 - the same option, completed
-                self._put(key, value, where)
+                self._put(key, _completed(known_options(), key, value, path.parent), where)
 
     def add_environment(self, environ: Mapping[str, str]) -> None:
         for name in sorted(environ):
@@ -319,6 +300,22 @@ class _Merger:
 
     def _fail(self, where: str, what: str) -> None:
         self.problems.append(Problem(where, what))
+
+
+def _completed(options: Mapping[str, Any], name: str, value: object, folder: Path) -> object:
+    """Return the value of an option in a file; a relative path starts at the file's folder."""
+    field = options.get(name)
+    if isinstance(value, Mapping) and field is not None and (inner := options_of_entries(field)):
+        return {
+            one: {key: _completed(inner, key, part, folder) for key, part in entry.items()}
+            if isinstance(entry, Mapping)
+            else entry
+            for one, entry in value.items()
+        }
+    is_path = name == "journal.path" or (field is not None and Path in get_args(field.annotation))
+    if is_path and isinstance(value, str) and value and _is_file(value):
+        return str(folder / value)
+    return value
 
 
 def _is_file(value: str) -> bool:

@@ -1,14 +1,12 @@
 """Prints the options as Markdown: `python -m amqsidecar.config.reference`."""
 
 import sys
-from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from amqsidecar.config.load import ENVIRONMENT_PREFIX
-from amqsidecar.config.option import Section
-from amqsidecar.config.schema import Config, known_options
+from amqsidecar.config.schema import Config, known_options, options_of_entries
 
 _INTRODUCTION = f"""# Options
 
@@ -41,18 +39,9 @@ def options_markdown() -> str:
                 lines.append(_entry(key, leaf, text))
                 lines += [
                     _entry(f"{key}.NAME.{name}", inner, inner.description)
-                    for name, inner in _entries_of(leaf).items()
+                    for name, inner in options_of_entries(leaf).items()
                 ]
     return "\n".join(lines)
-
-
-def _entries_of(field: Any) -> Mapping[str, Any]:
-    """Return the options of each entry of a mapping; none = it has no such entries."""
-    kinds = [get_args(getattr(one, "json_schema_input_type", None)) for one in field.metadata]
-    sections = (
-        one for kind in kinds for one in kind if isinstance(one, type) and issubclass(one, Section)
-    )
-    return next((one.model_fields for one in sections), {})
 
 
 def _entry(key: str, field: Any, text: str) -> str:

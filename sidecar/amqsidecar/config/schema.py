@@ -6,7 +6,7 @@ fills it.
 
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import PrivateAttr
 
@@ -186,3 +186,12 @@ def known_options() -> Mapping[str, Any]:
                 yield f"{prefix}{name}", field
 
     return dict(walk(Config, ""))
+
+
+def options_of_entries(field: Any) -> Mapping[str, Any]:
+    """Return the options of each entry of a mapping; none = it has no such entries."""
+    kinds = [get_args(getattr(one, "json_schema_input_type", None)) for one in field.metadata]
+    sections = (
+        one for kind in kinds for one in kind if isinstance(one, type) and issubclass(one, Section)
+    )
+    return next((one.model_fields for one in sections), {})

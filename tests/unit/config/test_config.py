@@ -457,13 +457,6 @@ def test_a_store_in_postgresql_has_its_password_in_a_file(tmp_path: Path) -> Non
         config.store.password()
 
 
-def test_a_journal_of_a_configuration_file_starts_at_its_folder(tmp_path: Path) -> None:
-    here = write(tmp_path, "journal: {path: history}\n")
-    assert load_config(here, (), {}).journal.path == str(tmp_path / "history")
-    url = write(tmp_path, "journal: {path: 's3://bucket/history'}\n")
-    assert load_config(url, (), {}).journal.path == "s3://bucket/history"
-
-
 def test_localhost_is_loopback() -> None:
     assert split_listen("localhost:0") == ("127.0.0.1", 0)
 
@@ -474,9 +467,32 @@ def test_paths_start_at_the_folder_of_the_file_that_names_them(tmp_path: Path) -
     by_set = load_config(path, ["policy.source=broker.xml"], {})
     assert by_set.policy.source == Path("broker.xml")
     path = write(
-        tmp_path, "policy: {source: 'tcp://h?jms.redeliveryPolicy.maximumRedeliveries=1'}\n"
+        tmp_path,
+        "policy: {source: 'tcp://h?jms.redeliveryPolicy.maximumRedeliveries=1'}\n"
+        "journal: {path: 's3://bucket/history'}\n",
     )
-    assert str(load_config(path, (), {}).policy.source).startswith("tcp:/")
+    config = load_config(path, (), {})
+    assert str(config.policy.source).startswith("tcp:/")
+    assert config.journal.path == "s3://bucket/history"
+
+
+def test_so_does_each_other_path(tmp_path: Path) -> None:
+    path = write(
+        tmp_path,
+        "broker: {url: 'openwire+ssl://a@h', jolokia_url: 'https://a@h', jolokia_password_file: a,"
+        " oidc: {issuer: 'https://l', client_id: a, client_key_file: b}}\n"
+        "http: {users_file: c, roles_file: /d, reports: ''}\n"
+        "journal: {path: e}\n"
+        "listener: {copy_key_file: f}\n"
+        "webhooks: {subscriptions: {slack: {url_file: g, events: [exhausted]}}}\n",
+    )
+    config = load_config(path, (), {})
+    subscription = config.webhooks.subscriptions["slack"]
+    assert [
+        *(config.broker.jolokia_password_file, config.broker.oidc.client_key_file),
+        *(config.http.users_file, config.http.roles_file, config.http.reports),
+        *(Path(config.journal.path), config.listener.copy_key_file, subscription.url_file),
+    ] == [*(tmp_path / one for one in "abc"), Path("/d"), None, *(tmp_path / one for one in "efg")]
 
 
 def test_files_are_checked_when_the_service_starts(tmp_path: Path) -> None:
