@@ -11,7 +11,7 @@ from amqsidecar.config.load import check_start, missing_files
 from amqsidecar.config.schema import Config
 from amqsidecar.errors import ConfigError
 from amqsidecar.wiring.app import run_observer, run_service
-from amqsidecar.wiring.check import FILES, check_configuration
+from amqsidecar.wiring.check import check_configuration, files_of_start
 
 
 def run_or_check(
@@ -36,7 +36,7 @@ def run_or_check(
 
 
 def _check(config: Config, *, awaits_files: bool) -> None:
-    awaited = missing_files(config, FILES) if awaits_files else {}
+    awaited = missing_files(config, files_of_start(config)) if awaits_files else {}
     for key, path in awaited.items():
         print_line(f"{key}: {path} does not exist yet; it was not checked")
     problems = check_start(config, awaited)

@@ -395,5 +395,5 @@ def _parse_value(text: str) -> object:
 def _lookup(config: Config, key: str) -> object:
     value: object = config
     for name in key.split("."):
-        value = getattr(value, name)
+        value = value[name] if isinstance(value, Mapping) else getattr(value, name)
     return value

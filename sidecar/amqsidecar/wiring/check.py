@@ -1,9 +1,10 @@
 """`run --check`: reads all files and options of a start, without a start."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from typing import Final
 
 from amqsidecar.clock import SystemClock
+from amqsidecar.config.copy_keys import copy_keys
 from amqsidecar.config.schema import Config
 from amqsidecar.config.secrets import secret_in
 from amqsidecar.config.store_url import BROKER_HELD
@@ -14,7 +15,13 @@ from amqsidecar.policy.classic_rules import BROKER_DEFAULTS
 from amqsidecar.policy.rules import Rules
 from amqsidecar.policy_source.load import compile_policy, with_plugins
 from amqsidecar.wiring.parts import access_settings, require_url
-from amqsidecar.wiring.rules import load_gates, load_grouping, load_links, load_rules
+from amqsidecar.wiring.rules import (
+    load_gates,
+    load_grouping,
+    load_links,
+    load_retention,
+    load_rules,
+)
 from amqsidecar.wiring.schedules import check_store
 
 
@@ -31,7 +38,7 @@ def check_configuration(config: Config, awaited: Collection[str] = ()) -> tuple[
     problems: list[Problem] = []
     warnings: tuple[str, ...] = ()
     for read, files in _READERS:
-        if files.intersection(awaited):
+        if any(one.startswith(files) for one in awaited):
             continue
         try:
             if isinstance(found := read(config), Rules):
@@ -83,35 +90,48 @@ def _journal(config: Config) -> None:
         open_folder(config.journal.path, "check", lambda: None)
 
 
-_READERS: Final[tuple[tuple[Callable[[Config], object], frozenset[str]], ...]] = (
-    (require_url, frozenset()),
-    (_rules, frozenset({"policy.source"})),
-    (load_gates, frozenset()),
-    (load_grouping, frozenset()),
+def _webhooks(config: Config) -> None:
+    if config.webhooks.subscriptions:
+        from amqsidecar.wiring.webhooks import addresses  # noqa: PLC0415 - only where it is wanted
+
+        addresses(config)
+
+
+_READERS: Final[tuple[tuple[Callable[[Config], object], tuple[str, ...]], ...]] = (
+    (require_url, ()),
+    (_rules, ("policy.source",)),
+    (load_gates, ()),
+    (load_grouping, ()),
+    (load_retention, ()),
     (
         _login,
-        frozenset({"broker.password_file", "broker.token_file", "broker.oidc.client_secret_file"}),
-    ),
-    (
-        _certificates,
-        frozenset({"broker.tls.ca_file", "broker.tls.cert_file", "broker.tls.key_file"}),
-    ),
-    (_store, frozenset({"store.password_file"})),
-    (
-        _access,
-        frozenset(
-            {
-                "http.tokens_file",
-                "http.users_file",
-                "http.roles_file",
-                "http.session_key_file",
-                "http.oidc.client_secret_file",
-            }
+        (
+            *("broker.password_file", "broker.token_file"),
+            *("broker.oidc.client_secret_file", "broker.oidc.client_key_file"),
         ),
     ),
-    (_journal, frozenset()),
+    (_certificates, ("broker.tls.ca_file", "broker.tls.cert_file", "broker.tls.key_file")),
+    (copy_keys, ("listener.copy_key_file",)),
+    (_store, ("store.password_file",)),
+    (
+        _access,
+        (
+            *("http.tokens_file", "http.users_file", "http.roles_file"),
+            *("http.session_key_file", "http.oidc.client_secret_file"),
+        ),
+    ),
+    (_journal, ()),
+    (_webhooks, ("webhooks.",)),
 )
-"""Parts of the configuration, and the options that name their files."""
+"""Parts of the configuration, and the options that name their files, or how these begin."""
 
-FILES: Final = frozenset().union(*(files for _, files in _READERS))
-"""Every option that names a file of a start."""
+FILES: Final = frozenset(file for _, files in _READERS for file in files if file[-1] != ".")
+"""Every option that names a file of a start, but those of webhooks."""
+
+
+def files_of_start(config: Config) -> Iterator[str]:
+    """Yield every option that names a file of a start."""
+    yield from FILES
+    for name in config.webhooks.subscriptions:
+        for file in ("url_file", "secret_file", "ca_file"):
+            yield f"webhooks.subscriptions.{name}.{file}"

@@ -45,27 +45,37 @@ def reporting(parts: ProcessParts) -> Iterator[None]:
         lambda: parts.health.state().readiness,
     )
     runner = f"{os.getpid()}:{secrets.token_hex(8)}" if config.store.is_shared else ""
-    reporters = []
-    for name, subscription in options.subscriptions.items():
-        address = _address(name, subscription, config)
-        # Why at once: a file that is missing shows at the start, and not at the first notice.
-        address.url()
-        address.secrets()
-        reporters.append(
-            Reporting(
-                name,
-                wanted[name],
-                address,
-                matters,
-                schedule=KeptSchedule(parts.open_schedule),
-                clock=parts.clock,
-                runner=runner,
-                metrics=parts.metrics,
-                crash_point=parts.crash_point,
-            )
+    reporters = [
+        Reporting(
+            name,
+            wanted[name],
+            address,
+            matters,
+            schedule=KeptSchedule(parts.open_schedule),
+            clock=parts.clock,
+            runner=runner,
+            metrics=parts.metrics,
+            crash_point=parts.crash_point,
         )
+        # Why at once: a file that is missing shows at the start, and not at the first notice.
+        for name, address in addresses(config).items()
+    ]
     with all_running([one.worker for one in reporters]):
         yield
+
+
+def addresses(config: Config) -> dict[str, Address]:
+    """Return the addresses of subscriptions by name, whose files were read once.
+
+    Raises:
+        ConfigError: as `reporting`.
+    """
+    found = {}
+    for name, options in config.webhooks.subscriptions.items():
+        address = found[name] = _address(name, options, config)
+        address.url()
+        address.secrets()
+    return found
 
 
 def _wanted(options: SubscriptionOptions, all_options: WebhookOptions) -> WantedMatters:

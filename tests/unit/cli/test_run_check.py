@@ -20,6 +20,12 @@ WRONG = {
     "a database's password": ("store.password_file", "empty"),
     "who may come in": ("http.users_file", "odd"),
     "a short key": ("http.session_key_file", "odd"),
+    "a key of copies": ("listener.copy_key_file", "odd"),
+    "a secret of a webhook": (
+        "webhooks.subscriptions",
+        "{hook: {url: 'https://h.invalid', secret_file: /no/such}}",
+    ),
+    "a retention": ("redelivery.parked_keep", "{default_entry: {days: -1}}"),
     "a journal of an unknown kind": ("journal.path", "nosuch://bucket/journal"),
 }
 
@@ -85,6 +91,12 @@ def test_a_file_that_may_come_later_is_named_and_the_rest_is_checked(
     assert "policy.rules" in capsys.readouterr().err
 
 
+def test_so_may_a_file_of_a_webhook(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert check(tmp_path, WRONG["a secret of a webhook"], awaits=True) == main.EXIT_DONE
+    said = capsys.readouterr().out
+    assert "webhooks.subscriptions.hook.secret_file: /no/such does not exist yet" in said
+
+
 def test_a_file_that_is_there_is_checked_also_when_others_are_awaited(tmp_path: Path) -> None:
     absent = ("broker.password_file", str(tmp_path / "absent"))
     wrong = WRONG["a certificate"]
@@ -97,6 +109,8 @@ def together(key: str) -> list[tuple[str, str]]:
         return [("store.url", "postgresql://a@nobody.invalid/r")]
     if key == "broker.tls.key_file":
         return [("broker.tls.cert_file", "certificate")]
+    if key.startswith("broker.oidc."):
+        return [("broker.oidc.issuer", "https://login.invalid"), ("broker.oidc.client_id", "a")]
     if key == "http.oidc.client_secret_file":
         provider = {"issuer": "https://login.invalid", "client_id": "a"}
         more = {"public_url": "https://redelivery.invalid", "operator_groups": "[ops]"}

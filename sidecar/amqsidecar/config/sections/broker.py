@@ -378,8 +378,9 @@ class BrokerOptions(Section):
         """Yield each option that names the file of a token, or of credentials to request one."""
         if self.token_file is not None:
             yield "broker.token_file", self.token_file
-        if self.oidc.client_secret_file is not None:
-            yield "broker.oidc.client_secret_file", self.oidc.client_secret_file
+        for name in ("client_secret_file", "client_key_file"):
+            if (path := getattr(self.oidc, name)) is not None:
+                yield f"broker.oidc.{name}", path
 
     def jolokia_password(self) -> Secret | None:
         """Return the password for Jolokia, read from its file; None = it has none.
