@@ -45,7 +45,7 @@ def mend(path: Path) -> None:
 
 
 def make_private_folder(folder: Path) -> None:
-    """Make a folder that only its owner can enter, and those above it that are missing.
+    """Make a folder that only its owner can enter, and those above it that are missing; durable.
 
     Raises:
         OSError: it can't be made.
@@ -54,6 +54,7 @@ def make_private_folder(folder: Path) -> None:
     for one in reversed(missing):
         one.mkdir(mode=0o700, exist_ok=True)
         mend(one)
+        sync_folder(one.parent)
 
 
 def sync_folder(folder: Path) -> None:

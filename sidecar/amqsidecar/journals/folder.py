@@ -180,16 +180,12 @@ class LocalFolder:
 
     def _make_folder(self, folder: Path) -> None:
         """Make the folder of a stream, or correct its permissions once: it is private."""
-        if folder in self._mended:
-            return
-        self._mended.add(folder)
-        if folder.is_dir():
-            mend(folder)
-            for one in folder.iterdir():
+        if not folder.is_dir():
+            make_private_folder(folder)
+        elif folder not in self._mended:
+            for one in (folder, *folder.iterdir()):
                 mend(one)
-            return
-        make_private_folder(folder)
-        sync_folder(folder.parent)
+        self._mended.add(folder)
 
 
 class ObjectFolder:

@@ -79,9 +79,17 @@ def test_a_file_is_durable_before_it_has_its_name(
         sync(descriptor)
 
     monkeypatch.setattr(os, "fsync", seen)
-    folder = LocalFolder(tmp_path, "me", lambda: calls.append("rename"))
+    folder = LocalFolder(tmp_path / "new", "me", lambda: calls.append("rename"))
     folder.write("s", "one", hello)
-    assert calls == [".", "stream=s/.one.me", "rename", "stream=s"]
+    assert calls == [".", "new", "new/stream=s/.one.me", "rename", "new/stream=s"]
+
+
+def test_a_journal_that_somebody_moved_away_is_made_anew(tmp_path: Path) -> None:
+    folder = LocalFolder(tmp_path / "new", "me", lambda: None)
+    folder.write("s", "one", hello)
+    (tmp_path / "new").rename(tmp_path / "old")
+    folder.write("s", "two", hello)
+    assert folder.names("s") == ["two"]
 
 
 def test_a_process_that_dies_before_the_rename_leaves_an_ignored_file(tmp_path: Path) -> None:
