@@ -50,7 +50,7 @@ def view(store: Schedule, number: int) -> RowView:
 
 
 def report(store: Schedule, name: str, at_ms: int) -> None:
-    store.add_signal(Signal(name=name, at_ms=at_ms, author="api:ci"))
+    store.add_signal(Signal(name=name, at_ms=at_ms, author="api:ci \ud800"))
 
 
 def test_an_event_releases_what_waits_for_it_and_nothing_else(store: Schedule) -> None:
@@ -65,7 +65,7 @@ def test_an_event_releases_what_waits_for_it_and_nothing_else(store: Schedule) -
     row = view(store, 1)
     assert (row.due_at_ms, row.gate, row.reason) == (6_000, None, None)
     [released] = [one for one in store.history(row.redelivery_id) if isinstance(one, Released)]
-    assert released.actor == "event invoice-1 of api:ci"
+    assert released.actor == "event invoice-1 of api:ci \\ud800"
     with store.transaction() as tx:
         assert {one.id for one in tx.claim_due(6_000, 9)} == {1, 3, 4}
 
@@ -89,7 +89,7 @@ def test_an_event_that_comes_with_the_last_moment_counts(store: Schedule) -> Non
     take(store, (1, "invoice-1"))
     report(store, "invoice-1", LATE_MS)
     assert [*store.ended_waits(0, LATE_MS, 9)] == [
-        EndedWait(1, "invoice-1", "api:ci"), EndedWait(1, "invoice-1")
+        EndedWait(1, "invoice-1", "api:ci \\ud800"), EndedWait(1, "invoice-1")
     ]  # fmt: skip
     exhausting = Exhausting(final_suffix=".exhausted", keeps_exhausted=True)
     assert end_waits(store, 0, LATE_MS, exhausting) == 1

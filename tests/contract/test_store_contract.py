@@ -821,6 +821,8 @@ def test_texts_that_utf_8_cant_write_are_spelled_out_and_stop_nothing(store: Ope
     assert view.cause == view.rule == view.message_id == "caf\u00e9 \\ud800"
     assert store.history(row.redelivery_id)[0].cause == "caf\u00e9 \\ud800"  # type: ignore[union-attr]
     assert [due.destination for due in claim(store)] == ["queue://caf\u00e9 \\ud800"]
+    assert store.change(ALL, row_changes.hold(5, broken)) == 1
+    assert store.list_rows(ALL, 5)[0].reason == "held by caf\u00e9 \\ud800"
 
 
 def test_the_store_knows_its_size(store: OpenableStore) -> None:

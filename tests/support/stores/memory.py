@@ -527,7 +527,7 @@ class MemoryStore:
                 if made.passes_gates:
                     contents.passing.add(number)
                 if made.reason is not None:
-                    contents.reasons[number] = made.reason
+                    contents.reasons[number] = storable(made.reason)
             if changes:
                 contents.blocks.append(_Block(tuple(made.event for _, made in changes)))
         progress(len(views), len(changes))

@@ -205,7 +205,7 @@ def change_rows(
                 "due_at_ms": made.due_at_ms,
                 "destination": words[made.destination],
                 "is_final": made.is_final,
-                "reason": made.reason,
+                "reason": storable_or_none(made.reason),
                 "redelivery_count": made.redelivery_count,
                 "passes_gates": made.passes_gates,
                 "gate": storable_or_none(made.gate),

@@ -297,7 +297,8 @@ class SqliteTransaction:
 
     def add_signal(self, signal: Signal) -> None:
         with self._database.mapped("be written"):
-            self._database.queue("add_signal", **msgspec.structs.asdict(signal))
+            values = msgspec.structs.asdict(signal) | {"author": storable(signal.author)}
+            self._database.queue("add_signal", **values)
 
     # Parts.
 
