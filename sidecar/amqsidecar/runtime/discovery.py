@@ -18,6 +18,7 @@ from amqsidecar.engine.manual import Manual
 from amqsidecar.errors import DiscoveryRefused
 from amqsidecar.model.destination import Destination, final_queue, queue
 from amqsidecar.policy.classic_rules import ClassicRules
+from amqsidecar.runtime.intake_keeper import lasting_words
 
 EXPIRED_STAYS = (
     "expired messages are not redelivered and stay in these queues; name a queue in "
@@ -45,6 +46,7 @@ class Discovery:
         self._rules = rules
         self._is_silent = is_silent
         self._told: set[str] = set()
+        self._told_expired: set[str] = set()
 
     def find(self, link: LookSession) -> Sequence[IntakeQueue]:
         """Return the dead-letter queues to read that are known now.
@@ -60,9 +62,10 @@ class Discovery:
 
     def _find_artemis(self, link: LookSession) -> Sequence[IntakeQueue]:
         found = link.discover()
-        expired = sorted(item.destination.name for item in found if item.expires)
-        if expired:
-            self._log_once("expiry_queues_left_out", EXPIRED_STAYS, queues=expired)
+        expired = {item.destination.name for item in found if item.expires} - self._told_expired
+        if expired and not self._is_silent:
+            self._told_expired |= expired
+            log.info("expiry_queues_left_out", meaning=EXPIRED_STAYS, queues=sorted(expired))
         return tuple(item for item in found if not item.expires)
 
     def _find_classic(self, link: LookSession, rules: ClassicRules) -> Sequence[IntakeQueue]:
@@ -88,18 +91,19 @@ class Discovery:
             except DiscoveryRefused as refused:
                 reason = str(refused)
         for pattern in patterns:
-            self._log_once("intake_incomplete", f"{pattern} can't be found: {reason}")
+            words = f"{pattern} can't be found: "
+            self._log_once("intake_incomplete", words + reason, words + lasting_words(reason))
         return ()
 
-    def _log_once(self, event: str, meaning: str, **more: object) -> None:
-        key = f"{event} {meaning} {more}"
+    def _log_once(self, event: str, meaning: str, key: str = "") -> None:
+        key = key or meaning
         if self._is_silent or key in self._told:
             return
         self._told.add(key)
         if event == "intake_incomplete":
-            log.warning(event, meaning=meaning, **more)
+            log.warning(event, meaning=meaning)
         else:
-            log.info(event, meaning=meaning, **more)
+            log.info(event, meaning=meaning)
 
 
 QUEUES_MAX = 50

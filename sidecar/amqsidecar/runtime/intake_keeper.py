@@ -160,13 +160,13 @@ class IntakeKeeper:
             log.info("intake", count=len(read), queues=read[:_LOGGED_MAX])
         self._told_queues = read
         for name, words in refused.items():
-            if _lasting(words) != _lasting(self._told_refused.get(name, "")):
+            if lasting_words(words) != lasting_words(self._told_refused.get(name, "")):
                 log.warning("intake_queue_refused", queue=name, reason=words, meaning=MENDS_REFUSAL)
         for name in self._told_refused.keys() - refused.keys():
             if name in read:
                 log.info("intake_queue_read_again", queue=name)
         self._told_refused = refused
-        if problem and _lasting(problem) != _lasting(self._told_problem):
+        if problem and lasting_words(problem) != lasting_words(self._told_problem):
             log.warning("intake_limited" if read else "intake_empty", meaning=problem)
         self._told_problem = problem
 
@@ -178,5 +178,6 @@ def _count(link: IntakeSession, queue: IntakeQueue) -> int:
         return 0
 
 
-def _lasting(words: str) -> str:
+def lasting_words(words: str) -> str:
+    """Return words of a broker without what changes from one refusal to the next."""
     return _CHANGING.sub("#", words)

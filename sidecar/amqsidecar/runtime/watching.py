@@ -22,6 +22,7 @@ from amqsidecar.runtime.attempts import CurrentBroker
 from amqsidecar.runtime.discovery import FindUnread, no_unread_queues
 from amqsidecar.runtime.final_queues import FinalQueueWatch
 from amqsidecar.runtime.in_place import InPlaceIndex
+from amqsidecar.runtime.intake_keeper import lasting_words
 from amqsidecar.runtime.open_resends import OpenResends
 from amqsidecar.runtime.worker import KeptSchedule, Worker
 from amqsidecar.schedule import Schedule
@@ -139,7 +140,7 @@ class Watching:
         self._url = ""
         self._pause_s = _FIRST_PAUSE_S
         self._link_at_s = 0.0
-        self._told: set[str] = set()
+        self._told: set[tuple[str, str]] = set()
         self._position = ""
         self._resent_at_ms: dict[str, int] = {}
         self._unconsumed_at_ms: dict[str, int] = {}
@@ -423,8 +424,9 @@ class Watching:
         )
 
     def _log_once(self, event: str, *, reason: str, meaning: str) -> None:
-        if reason not in self._told:
-            self._told.add(reason)
+        key = event, lasting_words(reason)
+        if key not in self._told:
+            self._told.add(key)
             # Why no warning: redelivery, our purpose, goes on.
             log.info(event, reason=reason, meaning=meaning)
 

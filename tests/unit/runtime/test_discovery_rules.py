@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from structlog.testing import capture_logs
 
 from amqsidecar.broker import BrokerDescription, BrokerKind, Features, IntakeQueue
 from amqsidecar.errors import DiscoveryRefused
@@ -50,14 +51,17 @@ class ListingLink(MemoryLink):
 
 
 class ArtemisLink(MemoryLink):
-    """Has a queue of each kind."""
+    """Has a dead-letter queue, and ever more expiry queues."""
 
     def __init__(self, broker: MemoryBroker) -> None:
         super().__init__(broker)
+        self.looks = 0
         self.description = BrokerDescription(BrokerKind.ARTEMIS, "memory", (ENCODING,))
 
     def discover(self) -> tuple[IntakeQueue, ...]:
-        return IntakeQueue(queue("DLQ")), IntakeQueue(queue("ExpiryQueue"), expires=True)
+        self.looks += 1
+        expiry = [IntakeQueue(queue(f"E.{at}"), expires=True) for at in range(self.looks)]
+        return IntakeQueue(queue("DLQ")), *expiry
 
 
 def names(discovery: Discovery, link: MemoryLink) -> list[str]:
@@ -76,10 +80,10 @@ def test_where_queues_are_not_listed_the_named_ones_are_read_and_it_is_reported_
     capsys: pytest.CaptureFixture[str], can_list: bool
 ) -> None:
     link = ListingLink(MemoryBroker()) if can_list else MemoryLink(MemoryBroker())
-    if isinstance(link, ListingLink):
-        link.refusal = "grant read"
     discovery = Discovery(DASHES)
-    for _ in range(3):
+    for number in range(3):
+        if isinstance(link, ListingLink):
+            link.refusal = f"connection {number}: grant read"
         assert names(discovery, link) == ["ActiveMQ.DLQ", "T.>"]
     said = capsys.readouterr().out
     assert said.count("intake_incomplete") == 1
@@ -95,12 +99,11 @@ def test_without_rules_only_the_default_queue_is_read_and_it_is_reported_once(
     assert capsys.readouterr().out.count("intake_limited") == 1
 
 
-def test_expiry_queues_of_artemis_are_left_out_and_it_is_reported_once(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    discovery = Discovery(None)
-    for _ in range(3):
-        assert names(discovery, ArtemisLink(MemoryBroker())) == ["DLQ"]
-    said = capsys.readouterr().out
-    assert said.count("expiry_queues_left_out") == 1
-    assert "intake_limited" not in said
+def test_expiry_queues_of_artemis_are_left_out_and_each_is_reported_once() -> None:
+    link, discovery = ArtemisLink(MemoryBroker()), Discovery(None)
+    with capture_logs() as logs:
+        for _ in range(3):
+            assert names(discovery, link) == ["DLQ"]
+    assert [(one["event"], one["queues"]) for one in logs] == [
+        ("expiry_queues_left_out", [f"E.{at}"]) for at in range(3)
+    ]

@@ -52,7 +52,7 @@ class Link(MemoryLink):
 
     def queue_counters(self, destinations: Sequence[Destination]) -> dict[Destination, Counters]:
         if self.brokers.forbidden in destinations:
-            raise BrokerRefused("User is not authorized to read from DLQ.others")
+            raise self.brokers.forbids
         depth = self.brokers.depth
         return {one: Counters(depth=depth, acknowledged=7, removed=0) for one in destinations}
 
@@ -88,6 +88,7 @@ class Brokers:
         self.lying: list[str] = []
         self.browsed = 0
         self.forbidden: Destination | None = None
+        self.forbids: BrokerRefused | LinkLost = BrokerRefused("User is not authorized")
         self.newer_token_s = 0.0
 
     def login_outdated(self, since_s: float) -> bool:
@@ -155,20 +156,31 @@ def test_nothing_is_asked_while_nothing_waits(
     assert brokers.made == []
 
 
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (BrokerRefused("not yours"), ["unread_queues_not_counted"]),
+        (LinkLost("gone"), ["unread_queues_not_counted", "outcomes_not_watched"]),
+    ],
+)
 def test_a_queue_that_the_user_may_not_look_at_keeps_no_other_from_being_watched(
-    store: SqliteStore, brokers: Brokers, clock: Clock
+    store: SqliteStore,
+    brokers: Brokers,
+    clock: Clock,
+    error: BrokerRefused | LinkLost,
+    told: list[str],
 ) -> None:
-    brokers.forbidden = queue("DLQ.others")
+    brokers.forbidden, brokers.forbids = queue("DLQ.others"), error
     watching = make_watching(store, brokers, clock, find_unread=lambda _link: [queue("DLQ.others")])
     keep_one(store)
     with capture_logs() as logs:
         for _ in range(3):
             watching.turn(store)
             clock.now_s += 31
-    assert [one["event"] for one in logs] == ["unread_queues_not_counted"]
+    assert [one["event"] for one in logs] == told
     seen = {one.destination for one in store.recent_observations(0)}
     assert seen == {taken_row(1).destination}
-    assert [one.is_open for one in brokers.made] == [True]
+    assert [one.is_open for one in brokers.made] == [False, True][-len(told) :]
 
 
 def test_messages_of_an_unread_queue_are_counted_once_two_looks_agree(
@@ -292,10 +304,10 @@ def test_broker_that_can_not_be_asked_is_reported_once_and_tried_ever_more_seldo
     error: BrokerRefused | LinkLost,
 ) -> None:
     keep_one(store)
-    brokers.refusal = error
     tried_at_s = []
     with capture_logs() as logs:
-        for _ in range(300):
+        for number in range(300):
+            brokers.refusal = type(error)(f"{error}: connection {number}")
             before = len(brokers.made)
             watching.turn(store)
             if len(brokers.made) > before:
