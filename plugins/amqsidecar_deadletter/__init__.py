@@ -1,19 +1,14 @@
 """The plugin `deadletter`: ActiveMQ Classic's dead-letter strategies, innermost in every chain."""
 
-from collections.abc import Mapping
-
 from amqsidecar.plugin import (
-    ConfigError,
     DeadLetterDecider,
     DeadLetterRules,
     DeadLetterStrategy,
-    Decider,
     DiscardingDeadLetterStrategy,
     IndividualDeadLetterStrategy,
     OptionReader,
+    OptionsPlugin,
     PolicyEntry,
-    Problem,
-    RuleSource,
     SharedDeadLetterStrategy,
     read_options,
 )
@@ -50,39 +45,15 @@ def _read_entry(reader: OptionReader, *, is_default: bool) -> PolicyEntry:
     return entry
 
 
-class DeadLetterPlugin:
-    """Knows the dead-letter destination of every destination."""
-
-    name = "deadletter"
-
-    def parse_options(self, options: Mapping[str, object], source: RuleSource) -> DeadLetterRules:
-        """Return the rules that a YAML policy writes.
-
-        Raises:
-            ConfigError: with every problem found.
-        """
-        problems: list[Problem] = []
-        reader = OptionReader(options, source, problems)
-        default_entry = reader.mapping("default_entry")
-        rules = DeadLetterRules(
-            entries=tuple(
-                _read_entry(entry, is_default=False) for entry in reader.mappings("entries")
-            ),
-            default_entry=(
-                None if default_entry is None else _read_entry(default_entry, is_default=True)
-            ),
-            source=reader.source,
-        )
-        reader.finish()
-        if problems:
-            raise ConfigError(problems)
-        return rules
-
-    def compile(self, options: object) -> Decider:
-        """Return the decider of these rules."""
-        if not isinstance(options, DeadLetterRules):
-            raise TypeError(f"expected DeadLetterRules, found {type(options).__name__}")
-        return DeadLetterDecider(options)
+def _read(reader: OptionReader) -> DeadLetterRules:
+    default_entry = reader.mapping("default_entry")
+    return DeadLetterRules(
+        entries=tuple(_read_entry(entry, is_default=False) for entry in reader.mappings("entries")),
+        default_entry=(
+            None if default_entry is None else _read_entry(default_entry, is_default=True)
+        ),
+        source=reader.source,
+    )
 
 
-plugin = DeadLetterPlugin()
+plugin = OptionsPlugin("deadletter", DeadLetterRules, _read, DeadLetterDecider)

@@ -8,13 +8,11 @@ from typing import Final
 from amqsidecar.plugin import (
     DEFAULT_WAIT_MS,
     WAIT_MAX_MS,
-    ConfigError,
     Destination,
     JavaRegex,
     JavaRegexError,
     MessageEdit,
     OptionReader,
-    Problem,
     PropertyEdit,
     RedeliveryPolicy,
     RuleSource,
@@ -146,22 +144,13 @@ class RuleTable:
         return self.written
 
 
-def read_table(options: Mapping[str, object], source: RuleSource) -> RuleTable:
-    """Return the table that options write.
-
-    Raises:
-        ConfigError: with every problem found.
-    """
-    problems: list[Problem] = []
-    reader = OptionReader(options, source, problems)
+def read_table(reader: OptionReader) -> RuleTable:
+    """Return the table that options write."""
     rows = reader.mappings("rules")
     if not 0 < len(rows) <= RULES_MAX:
         reader.fail("rules", f"expected 1 to {RULES_MAX} rules, found {len(rows)}")
     rules = tuple(_read_rule(row, number) for number, row in enumerate(rows, start=1))
-    reader.finish()
-    if problems:
-        raise ConfigError(problems)
-    return RuleTable(rules, {"rules": _plain(options["rules"])})
+    return RuleTable(rules, {"rules": _plain(reader.written("rules"))})
 
 
 def _plain(value: object) -> object:

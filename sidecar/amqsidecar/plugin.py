@@ -8,7 +8,8 @@ the broker's policies: they decide nothing, they delay due redeliveries.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Generic, Protocol, runtime_checkable
+from functools import partial
+from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
@@ -44,18 +45,20 @@ from amqsidecar.policy.classic_rules import (
 from amqsidecar.policy.dead_letter_decider import DeadLetterDecider
 from amqsidecar.policy.destination_map import DestinationMap, V
 from amqsidecar.policy.discarding_decider import DiscardingDecider
-from amqsidecar.policy.gate_entries import EntryFinder, GateEntries, read_entries
+from amqsidecar.policy.gate_entries import EntryFinder, GateEntries, entries_in, read_entries
 from amqsidecar.policy.java_regex.java_regex import (
     JavaRegex,
     JavaRegexError,
     JavaRegexTimeout,
     compile_java_regex,
 )
-from amqsidecar.policy.option_reader import OptionReader
+from amqsidecar.policy.option_reader import OptionReader, read_whole
 from amqsidecar.policy.option_table import read_options
 from amqsidecar.policy.redelivery_decider import RedeliveryDecider, describe_rule
 from amqsidecar.policy.redelivery_policy import Chance, DelayTable
 from amqsidecar.policy.rule_source import RuleSource, written_line
+
+D = TypeVar("D")
 
 
 class Decider(Protocol):
@@ -198,29 +201,50 @@ class GatePlugin(Protocol):
         ...
 
 
-class EntriesPlugin(Generic[V]):
-    """A kind of gate whose options are entries; see `GatePlugin`."""
+class OptionsPlugin(Generic[V, D]):
+    """A kind of rules or of gate made of two functions; see `Plugin` and `GatePlugin`.
+
+    Args:
+        name: see `Plugin`.
+        kind: the type of its options.
+        read: reads them all.
+        make: returns a decider or a gate.
+    """
 
     def __init__(
-        self, name: str, read: Callable[[OptionReader], V], gate: Callable[[GateEntries[V]], Gate]
+        self, name: str, kind: type[V], read: Callable[[OptionReader], V], make: Callable[[V], D]
     ) -> None:
         self.name = name
+        self._kind = kind
         self._read = read
-        self._gate = gate
+        self._make = make
 
-    def parse_options(self, options: Mapping[str, object], source: RuleSource) -> GateEntries[V]:
+    def parse_options(self, options: Mapping[str, object], source: RuleSource) -> V:
         """Return the checked options.
 
         Raises:
             ConfigError: with every problem found.
         """
-        return read_entries(options, source, self._read)
+        return read_whole(options, source, self._read)
 
-    def compile(self, options: object) -> Gate:
-        """Return a gate that has seen nothing yet."""
-        if not isinstance(options, GateEntries):
-            raise TypeError(f"expected GateEntries, found {type(options).__name__}")
-        return self._gate(options)
+    def compile(self, options: object) -> D:
+        """Return what these options make.
+
+        Raises:
+            ConfigError: with every problem found.
+        """
+        if not isinstance(options, self._kind):
+            raise TypeError(f"expected {self._kind.__name__}, found {type(options).__name__}")
+        return self._make(options)
+
+
+class EntriesPlugin(OptionsPlugin[GateEntries[V], Gate]):
+    """A kind of gate whose options are entries; see `GatePlugin`."""
+
+    def __init__(
+        self, name: str, read: Callable[[OptionReader], V], gate: Callable[[GateEntries[V]], Gate]
+    ) -> None:
+        super().__init__(name, GateEntries, partial(entries_in, read=read), gate)
 
 
 __all__ = [
@@ -259,6 +283,7 @@ __all__ = [
     "JavaRegexTimeout",
     "MessageEdit",
     "OptionReader",
+    "OptionsPlugin",
     "Park",
     "Plugin",
     "PolicyEntry",

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Generic
 
-from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.model.destination import Destination, DestinationKind
 from amqsidecar.policy.destination_map import DestinationMap, V
-from amqsidecar.policy.option_reader import OptionReader
+from amqsidecar.policy.option_reader import OptionReader, read_whole
 from amqsidecar.policy.rule_source import RuleSource
 
 
@@ -52,8 +52,11 @@ def read_entries(
     Raises:
         ConfigError: with every problem found.
     """
-    problems: list[Problem] = []
-    reader = OptionReader(options, source, problems)
+    return read_whole(options, source, partial(entries_in, read=read))
+
+
+def entries_in(reader: OptionReader, read: Callable[[OptionReader], V]) -> GateEntries[V]:
+    """Return the same of a reader."""
     entries = []
     for entry in reader.mappings("entries"):
         entries.append((entry.pattern(), read(entry)))
@@ -64,7 +67,4 @@ def read_entries(
         default.finish()
     if not entries and default is None:
         reader.fail("entries", "expected entries or a default_entry: it would act nowhere")
-    reader.finish()
-    if problems:
-        raise ConfigError(problems)
     return GateEntries(tuple(entries), default_entry)

@@ -3,10 +3,11 @@
 Plugins use it for their part of a YAML policy.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from amqsidecar.errors import Problem
+from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.model.destination import Destination, DestinationKind, parse_destination
+from amqsidecar.policy.destination_map import V
 from amqsidecar.policy.rule_source import RuleSource
 
 INT_MIN, INT_MAX = -(2**31), 2**31 - 1
@@ -197,3 +198,20 @@ class OptionReader:
         if not parts:
             self.fail(key, f"expected a destination or a pattern, found {value!r}")
         return tuple(parts)
+
+
+def read_whole(
+    options: Mapping[str, object], source: RuleSource, read: Callable[[OptionReader], V]
+) -> V:
+    """Return what a function reads of options; it must read all of them.
+
+    Raises:
+        ConfigError: with every problem found.
+    """
+    problems: list[Problem] = []
+    reader = OptionReader(options, source, problems)
+    found = read(reader)
+    reader.finish()
+    if problems:
+        raise ConfigError(problems)
+    return found
