@@ -10,7 +10,7 @@ from amqsidecar.diagnosis.permissions import read_refusal
 from amqsidecar.diagnosis.rights_trial import RightsTrial
 from amqsidecar.diagnosis.settings import DoctorSettings
 from amqsidecar.engine.intake import IntakeNames, dead_letter_queues_of, name_patterns_of
-from amqsidecar.engine.judging.origin import true_origins
+from amqsidecar.engine.judging.dead_letter_names import DeadLetterNames
 from amqsidecar.errors import BrokerRefused
 from amqsidecar.model.destination import Destination, queue, topic
 from amqsidecar.model.left_behind import LeftBehind
@@ -163,7 +163,7 @@ class Sources:
             if origin is not None:
                 found[origin] = None
         rules = self._settings.rules
-        find = true_origins(rules if isinstance(rules, ClassicRules) else None)
+        find = DeadLetterNames(rules if isinstance(rules, ClassicRules) else None).true_origin
         for item in () if by_name else intake:
             try:
                 told = trials.features.messages

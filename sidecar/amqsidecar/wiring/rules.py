@@ -24,7 +24,6 @@ from amqsidecar.engine.judging.death_groups import FieldsOf, no_fields
 from amqsidecar.engine.judging.judge import Judge, Readers
 from amqsidecar.engine.judging.noted import SHARED_VERDICT_WAIT_MS, VERDICT_WAIT_MS, CauseNotes
 from amqsidecar.engine.judging.one_queue import copied_by
-from amqsidecar.engine.judging.origin import true_origins
 from amqsidecar.engine.judging.reported import Reports
 from amqsidecar.engine.judging.resend_copies import (
     ResendProblem,
@@ -274,7 +273,7 @@ class RunningRules:
         readers = replace(
             readers,
             properties=chosen_properties(journaled) if journaled else None,
-            true_origin=true_origins(self.classic),
+            true_origin=DeadLetterNames(self.classic).true_origin,
             cause=chosen_cause(self._config.intake.cause_properties),
             producer=producer_of(share) if share else None,
             edit=edit_properties,
@@ -441,7 +440,7 @@ def load_cause_notes(
         obeys=settings.obeys,
         wait_ms=SHARED_VERDICT_WAIT_MS if config.store.is_shared else VERDICT_WAIT_MS,
         clock=clock,
-        true_origin=true_origins(classic),
+        true_origin=DeadLetterNames(classic).true_origin,
         is_copied=copied_by(None if classic is None else classic.interceptors),
         report_unreadable=partial(problems.unreadable, "cause_note"),
         report_ambiguous=problems.ambiguous,

@@ -4,10 +4,14 @@ Classic over AMQP shows no origin on a dead letter. An individual dead-letter st
 name of the queue out of the origin's, so that the name gives it, where one origin alone explains
 the name; any other origin has to be named by the operator.
 
+A virtual topic with `setOriginalDestination="false"` leaves its own name in the copies that wait in
+the consumers' queues. A dead letter of such a queue names the topic, and a re-send to the topic
+would reach every consumer; the name of an individual dead-letter queue is reliable.
+
 Source: ActiveMQ Classic, IndividualDeadLetterStrategy.getDeadLetterQueueFor.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from amqsidecar.model.destination import Destination, DestinationKind, queue, topic
 from amqsidecar.policy.classic_rules import (
@@ -20,6 +24,15 @@ from amqsidecar.policy.destination_map import DestinationMap
 _NO_NAME = frozenset("*>,?")
 # Source: ActiveMQ Classic, IdGenerator: so begin the names of temporary destinations.
 _TEMPORARY = "ID:"
+
+TrueOrigin = Callable[[Destination, Destination], Destination]
+"""Takes the origin that a dead letter names and the queue where it was found."""
+
+
+def named_origin(origin: Destination, source: Destination) -> Destination:
+    """Return the origin that the message names: right where there are no rules of Classic."""
+    del source
+    return origin
 
 
 class DeadLetterNames:
@@ -86,8 +99,7 @@ class DeadLetterNames:
             _topic_affixes(strategy),
         ):
             found.add(queue(name))
-        strategy = self._strategy(topic(name))
-        if strategy is not None and _topic_affixes(strategy) == affixes:
+        if _topic_affixes(self._strategy(topic(name))) == affixes:
             found.add(topic(name))
         # Why: with a queue per subscription the end of the name may be the subscription's.
         for at in [at for at, character in enumerate(name) if character == "."]:
@@ -118,6 +130,39 @@ class DeadLetterNames:
         found = queue(affixes[0] + origin.name + affixes[1])
         return found if self.origin_of(found) == origin else None
 
+    def true_origin(self, origin: Destination, source: Destination) -> Destination:
+        """Return the queue on which a message of a topic died, or the named origin.
+
+        A queue is only named when it is the one explanation: the rules put its dead letters
+        into `source`, its name holds the topic's, and no durable subscription explains it.
+
+        Args:
+            source: the dead-letter queue that it was found in.
+
+        Source: ActiveMQ Classic, IndividualDeadLetterStrategy.getDeadLetterQueueFor: prefix and
+            suffix go by the kind of the message's own destination, the name is the queue's.
+        """
+        if origin.kind is not DestinationKind.TOPIC or self._is_subscription(origin, source):
+            return origin
+        found = {
+            queue(name)
+            for affixes in self._affixes
+            if (name := _middle(source.name, *affixes)) != origin.name
+            and origin.name in name
+            and _topic_affixes(self._strategy(queue(name))) == affixes
+        }
+        return found.pop() if len(found) == 1 else origin
+
+    def _is_subscription(self, topic: Destination, source: Destination) -> bool:
+        """Return whether the dead-letter queue may be that of a durable subscription."""
+        strategy = self._strategy(topic)
+        return (
+            strategy is not None
+            and strategy.use_queue_for_topic_messages
+            and strategy.destination_per_durable_subscriber
+            and source.name.startswith(f"{strategy.topic_prefix}{topic.name}.")
+        )
+
     def _strategy(self, destination: Destination) -> IndividualDeadLetterStrategy | None:
         entry = self._map.find(destination) or self._default
         strategy = None if entry is None else entry.dead_letter_strategy
@@ -130,8 +175,8 @@ def _queue_affixes(strategy: IndividualDeadLetterStrategy) -> tuple[str, str] | 
     return strategy.queue_prefix, strategy.queue_suffix
 
 
-def _topic_affixes(strategy: IndividualDeadLetterStrategy) -> tuple[str, str] | None:
-    if not strategy.use_queue_for_topic_messages:
+def _topic_affixes(strategy: IndividualDeadLetterStrategy | None) -> tuple[str, str] | None:
+    if strategy is None or not strategy.use_queue_for_topic_messages:
         return None
     return strategy.topic_prefix, strategy.topic_suffix
 

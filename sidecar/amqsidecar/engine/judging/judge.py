@@ -11,8 +11,8 @@ from typing import NamedTuple, Protocol, assert_never
 import msgspec
 
 from amqsidecar.broker import Delivery
+from amqsidecar.engine.judging.dead_letter_names import TrueOrigin, named_origin
 from amqsidecar.engine.judging.final_destination import final_destination
-from amqsidecar.engine.judging.origin import TrueOrigin, named_origin
 from amqsidecar.engine.judging.send_rules import LONGEST_NAME, SendRules
 from amqsidecar.errors import EditRefused, SidecarError
 from amqsidecar.model.dead_letter import DeadLetter, Facts

@@ -9,8 +9,8 @@ import msgspec
 from amqsidecar.broker import Delivery
 from amqsidecar.clock import Clock
 from amqsidecar.engine.cause_notebook import CauseNotebook, Death, HasOneQueue, MessageCopy, copy_at
+from amqsidecar.engine.judging.dead_letter_names import TrueOrigin
 from amqsidecar.engine.judging.judge import Judgement, Judging
-from amqsidecar.engine.judging.origin import TrueOrigin
 from amqsidecar.engine.judging.reported import OwnQueue
 from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.errors import UndecodableMessage

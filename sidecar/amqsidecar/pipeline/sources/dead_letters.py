@@ -17,7 +17,7 @@ from amqsidecar.clock import SystemClock
 from amqsidecar.config.load import load_config
 from amqsidecar.config.schema import Config
 from amqsidecar.engine.intake import named_queues
-from amqsidecar.engine.judging.origin import ClassicOrigins, TrueOrigin, named_origin
+from amqsidecar.engine.judging.dead_letter_names import DeadLetterNames, TrueOrigin
 from amqsidecar.errors import BrokerRefused, ConfigError, Problem
 from amqsidecar.model.cause import cause_group
 from amqsidecar.plugin_loader import load_plugins
@@ -81,9 +81,7 @@ class DeadLetterReader(DataSourceReader):
             found = _look(link, queue, self._options.max_messages)
         finally:
             link.close()
-        return _rows(
-            found, named_origin if classic is None else ClassicOrigins(classic.dead_letter).find
-        )
+        return _rows(found, DeadLetterNames(classic).true_origin)
 
 
 def _config(options: DeadLetterOptions) -> Config:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from amqsidecar.engine.judging.origin import ClassicOrigins, named_origin
+from amqsidecar.engine.judging.dead_letter_names import DeadLetterNames, named_origin
 from amqsidecar.model.destination import Destination, DestinationKind, queue, topic
 from amqsidecar.policy.classic_rules import (
+    ClassicRules,
     DeadLetterRules,
     DeadLetterStrategy,
     IndividualDeadLetterStrategy,
@@ -34,7 +35,7 @@ def find(
     rules = DeadLetterRules(
         entries=entries, default_entry=None if default is None else entry(None, default)
     )
-    return ClassicOrigins(rules).find(origin, queue(source))
+    return DeadLetterNames(ClassicRules(dead_letter=rules)).true_origin(origin, queue(source))
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amqsidecar.broker import BrokerKind, Delivery
+from amqsidecar.engine.judging.dead_letter_names import TrueOrigin, named_origin
 from amqsidecar.engine.judging.judge import Judge, Judgement, Readers
-from amqsidecar.engine.judging.origin import TrueOrigin, named_origin
 from amqsidecar.engine.judging.paired import IS_REPEATED, IS_TWIN, PairedJudge
 from amqsidecar.engine.judging.send_rules import SendRules
 from amqsidecar.model.dead_letter import DeadLetter
