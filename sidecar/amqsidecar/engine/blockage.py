@@ -2,6 +2,8 @@
 
 import msgspec
 
+from amqsidecar.model.event import AnyEvent, DestinationBlocked
+
 BLOCKED_MAX = 10_000
 """Maximum destinations remembered; beyond it, the one blocked longest ago is open again.
 
@@ -60,6 +62,25 @@ class Blockages:
             del self._blocked[next(iter(self._blocked))]
         self._blocked[destination] = blockage
         return blockage
+
+    def report(self, destination: str, reason: str, now_ms: int, events: list[AnyEvent]) -> int:
+        """Block a destination, as an event too; return until when."""
+        until_ms = self.block(destination, now_ms, reason).until_ms
+        events.append(
+            DestinationBlocked(
+                at_ms=now_ms, destination=destination, reason=reason, retry_at_ms=until_ms
+            )
+        )
+        return until_ms
+
+    def report_once(
+        self, destination: str, reason: str, now_ms: int, events: list[AnyEvent]
+    ) -> int:
+        """Do the same with a destination that is not blocked now."""
+        blockage = self.get(destination)
+        if blockage is not None and not blockage.is_over(now_ms):
+            return blockage.until_ms
+        return self.report(destination, reason, now_ms, events)
 
     def clear(self, destination: str) -> bool:
         """Forget a blockage because a send got through; returns whether there was one."""

@@ -516,7 +516,7 @@ class CycleEngine:
         now_ms = self._clock.now_ms()
         for destination, reason in held_up_by.items():
             self._losses.note_held_up(destination, offered[destination])
-            self._dispatch.block_once(destination, reason, now_ms, events)
+            self._blockages.report_once(destination, reason, now_ms, events)
         self._observe(events, None)
 
     def _refuse(self, cycle: OpenCycle, refused: SendsRefused, now_ms: int) -> None:
@@ -534,7 +534,7 @@ class CycleEngine:
                 row = sent[index]
                 row_id = cycle.replaced.get(row.id, row.id)
                 if index >= len(cycle.due) and row_id not in lying:
-                    self._dispatch.block_once(row.destination, words, now_ms, events)
+                    self._blockages.report_once(row.destination, words, now_ms, events)
                     continue
                 is_its_own = index in before_others or (
                     offered[row.destination] == 1
@@ -551,7 +551,7 @@ class CycleEngine:
                     tx.park([row.id], words)
                     events.append(parked(row, words, now_ms))
                     continue
-                until_ms = self._dispatch.block_once(row.destination, words, now_ms, events)
+                until_ms = self._blockages.report_once(row.destination, words, now_ms, events)
                 # Why: a little later than its neighbours, so that another one probes first.
                 if row_id in lying:
                     self._place.later_ms[row_id] = until_ms + 100 * count

@@ -10,7 +10,7 @@ from amqsidecar.engine.blockage import Blockages
 from amqsidecar.engine.loss import Losses
 from amqsidecar.engine.send_gate import GateAction, GateAnswer, SendGate
 from amqsidecar.model.destination import parse_destination
-from amqsidecar.model.event import AnyEvent, DestinationBlocked, Parked
+from amqsidecar.model.event import AnyEvent, DestinationBlocked, Parked, about_row
 from amqsidecar.model.schedule import DueRow, TakenRow
 from amqsidecar.store import RowDelays
 
@@ -191,7 +191,14 @@ class Dispatch:
                 f"{row.encoding.partition('/')[0]}:// again until it is sent"
             )
             until_ms = now_ms + FOREIGN_WAIT_MS
-            events.append(_blocked(row.destination, reason, until_ms, now_ms))
+            events.append(
+                DestinationBlocked(
+                    at_ms=now_ms,
+                    destination=row.destination,
+                    reason=reason,
+                    retry_at_ms=until_ms,
+                )
+            )
             return until_ms, reason
         blockage = self._blockages.get(row.destination)
         if blockage is not None and not blockage.is_over(now_ms):
@@ -207,7 +214,7 @@ class Dispatch:
         if answer.action is not GateAction.WAIT:
             return None
         reason = str(answer)
-        return self._block(row.destination, reason, now_ms, events), reason
+        return self._blockages.report(row.destination, reason, now_ms, events), reason
 
     def admit(
         self, tx: RowDelays, rows: Sequence[DueRow], now_ms: int, events: list[AnyEvent]
@@ -245,31 +252,7 @@ class Dispatch:
         events.append(parked(row, reason, now_ms))
         self._losses.forget([row.id])
 
-    def block_once(self, destination: str, reason: str, now_ms: int, events: list[AnyEvent]) -> int:
-        """Block a destination that is not blocked now; return until when it is."""
-        blockage = self._blockages.get(destination)
-        if blockage is not None and not blockage.is_over(now_ms):
-            return blockage.until_ms
-        return self._block(destination, reason, now_ms, events)
-
-    def _block(self, destination: str, reason: str, now_ms: int, events: list[AnyEvent]) -> int:
-        blockage = self._blockages.block(destination, now_ms, reason)
-        events.append(_blocked(destination, reason, blockage.until_ms, now_ms))
-        return blockage.until_ms
-
 
 def parked(row: DueRow | TakenRow, reason: str, now_ms: int) -> Parked:
     """Return the event of a row that waits for a person from now on."""
-    return Parked(
-        at_ms=now_ms,
-        id=row.id,
-        redelivery_id=row.redelivery_id,
-        destination=row.destination,
-        reason=reason,
-    )
-
-
-def _blocked(destination: str, reason: str, retry_at_ms: int, now_ms: int) -> DestinationBlocked:
-    return DestinationBlocked(
-        at_ms=now_ms, destination=destination, reason=reason, retry_at_ms=retry_at_ms
-    )
+    return Parked(**about_row(row, now_ms, row.destination), reason=reason)

@@ -21,13 +21,14 @@ from amqsidecar.engine.blockage import Blockages
 from amqsidecar.engine.broker_held_queues import PARKED_QUEUE, WAITING_QUEUE
 from amqsidecar.engine.crash_points import CrashPoint, no_crash
 from amqsidecar.engine.cycle_events import CycleObserver, CycleStats, sent_event
+from amqsidecar.engine.dispatch import parked
 from amqsidecar.engine.judging.judge import Judge, Judgement
 from amqsidecar.engine.loss import Losses
 from amqsidecar.engine.refusals import REFUSALS_BEFORE_PARKING, Refusals, refused_before_others
 from amqsidecar.engine.send_gate import GateAction, GateAnswer, SendGate
 from amqsidecar.errors import CommitRefused, LinkLost, SendsRefused
 from amqsidecar.model.destination import Destination, parse_destination
-from amqsidecar.model.event import AnyEvent, DestinationBlocked, Parked
+from amqsidecar.model.event import AnyEvent, Parked, about_row
 from amqsidecar.model.schedule import RowState, TakenRow
 
 GUILTY = "the connection ended each time it was sent, and stays up without it"
@@ -183,7 +184,9 @@ class MoveEngine:
             plan.answers[target] = self._ask(row, is_delayed=is_delayed)
         answer = plan.answers[target]
         if answer.action is GateAction.WAIT:
-            until_ms = self._block_once(row.destination, str(answer), now_ms, plan.blocked)
+            until_ms = self._blockages.report_once(
+                row.destination, str(answer), now_ms, plan.blocked
+            )
             self._put_back(plan, item, row, until_ms)
             return
         if answer.action is GateAction.PARK:
@@ -217,15 +220,8 @@ class MoveEngine:
         plan.add(item, self._as_it_is(item, row, WAITING_QUEUE, self._broker_ms(until_ms)))
 
     def _park(self, plan: _Plan, item: _Item, row: TakenRow, reason: str, now_ms: int) -> None:
-        event = Parked(
-            at_ms=now_ms,
-            id=row.id,
-            redelivery_id=row.redelivery_id,
-            destination=row.destination,
-            reason=reason,
-        )
         received = item.judgement.events[0]
-        plan.add(item, self._parking(item, row), (received, event))
+        plan.add(item, self._parking(item, row), (received, parked(row, reason, now_ms)))
 
     def _parking(self, item: _Item, row: TakenRow) -> Resend:
         return self._as_it_is(item, row, PARKED_QUEUE, 0)
@@ -280,7 +276,7 @@ class MoveEngine:
     def _suspect(self, plan: _Plan, lost: LinkLost, now_ms: int) -> None:
         """Remember the sends in progress when the link was lost; one may have ended it."""
         for destination, reason in lost.held_up_by.items():
-            self._block_once(destination, reason, now_ms, plan.events)
+            self._blockages.report_once(destination, reason, now_ms, plan.events)
         if lost.held_up_by or not plan.sent:
             return
         destination = str(plan.resends[0].destination)
@@ -303,7 +299,7 @@ class MoveEngine:
                 self._leave(item, words, now_ms, events)
                 continue
             if index not in before_others:
-                self._block_once(str(destination), words, now_ms, events)
+                self._blockages.report_once(str(destination), words, now_ms, events)
                 continue
             if self._refusals.count(item.key, is_its_own=True) >= REFUSALS_BEFORE_PARKING:
                 item.fault = words
@@ -315,16 +311,8 @@ class MoveEngine:
         It goes back when the link is closed.
         """
         self._in_hand.remove(item)
-        received = item.judgement.events[0]
-        events.append(
-            Parked(
-                at_ms=now_ms,
-                id=received.id,
-                redelivery_id=received.redelivery_id,
-                destination=str(item.delivery.source),
-                reason=f"it stays in {item.delivery.source}: {words}",
-            )
-        )
+        known = about_row(item.judgement.events[0], now_ms, str(item.delivery.source))
+        events.append(Parked(**known, reason=f"it stays in {item.delivery.source}: {words}"))
 
     def _isolate(self, chosen: Sequence[_Item], refused: CommitRefused) -> None:
         """Move one by one until the one that can't be committed stands alone; park that one.
@@ -339,23 +327,6 @@ class MoveEngine:
         if row is None or row.state is RowState.PARKED or item.fault is not None:
             raise LinkLost(f"the broker commits nothing at all: {refused}")
         item.fault = str(refused)
-
-    def _block_once(
-        self, destination: str, reason: str, now_ms: int, events: list[AnyEvent]
-    ) -> int:
-        """Block a destination that is not blocked now; return until when it is."""
-        blockage = self._blockages.get(destination)
-        if blockage is None or blockage.is_over(now_ms):
-            blockage = self._blockages.block(destination, now_ms, reason)
-            events.append(
-                DestinationBlocked(
-                    at_ms=now_ms,
-                    destination=destination,
-                    reason=reason,
-                    retry_at_ms=blockage.until_ms,
-                )
-            )
-        return blockage.until_ms
 
 
 def _addressed(judgement: Judgement) -> Judgement:

@@ -19,7 +19,7 @@ from amqsidecar.engine.judging.judge import Judgement, Judging
 from amqsidecar.engine.judging.send_rules import LONGEST_NAME, SendRules
 from amqsidecar.engine.manual import Manual
 from amqsidecar.model.destination import Destination
-from amqsidecar.model.event import AnyEvent, Held, Parked, Received
+from amqsidecar.model.event import AnyEvent, Held, Parked, Received, about_row
 from amqsidecar.model.failure import failure_cause
 from amqsidecar.model.provenance import kept_message_id, lying_id
 from amqsidecar.model.row_changes import FIRST_OF_LIFE, TAKEN_BACK, OrderKeeper, recall_there
@@ -256,14 +256,7 @@ class RecallJudge:
                 pass
             case _ if known.recall is Recall.LEAVE or self._unchosen is Recall.RETURN:
                 return msgspec.structs.replace(row, recall=Recall.RETURN, gate=there), ()
-        held = Held(
-            at_ms=now_ms,
-            id=known.id,
-            redelivery_id=known.redelivery_id,
-            destination=str(delivery.source),
-            reason=TAKEN_BACK,
-        )
-        return row, (held,)
+        return row, (Held(**about_row(known, now_ms, str(delivery.source)), reason=TAKEN_BACK),)
 
     def _found_in_place(self, delivery: Delivery, row_id: int, now_ms: int) -> Judgement:
         """Return the judgement on a dead letter left to a person that no pass has found yet."""
@@ -310,13 +303,7 @@ class RecallJudge:
             return Judgement(row, ())
         if is_lost:
             row = msgspec.structs.replace(row, state=RowState.PARKED)
-        event = (Parked if is_lost else Held)(
-            at_ms=now_ms,
-            id=row_id,
-            redelivery_id=redelivery_id,
-            destination=queue,
-            reason=NO_ORIGIN if is_lost else TAKEN_BACK,
-        )
+        event = (Parked if is_lost else Held)(**about_row(row, now_ms, queue), reason=row.rule)
         return Judgement(row, (event,))
 
 

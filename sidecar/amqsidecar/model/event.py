@@ -5,7 +5,7 @@ match the changes even after kills. The same values feed log and metrics after t
 Times are milliseconds since the epoch, counts are 0-based unless said otherwise.
 """
 
-from typing import Final
+from typing import Final, Protocol, TypedDict
 
 import msgspec
 
@@ -24,6 +24,28 @@ class Event(
     at_ms: int
     id: int = 0
     redelivery_id: str = ""
+
+
+class About(TypedDict):
+    """What all events of a row have."""
+
+    at_ms: int
+    id: int
+    redelivery_id: str
+    destination: str
+
+
+class _Known(Protocol):
+    @property
+    def id(self) -> int: ...
+
+    @property
+    def redelivery_id(self) -> str: ...
+
+
+def about_row(row: _Known, at_ms: int, destination: str) -> About:
+    """Return the fields that all events of a row have, by a row or by one of its events."""
+    return About(at_ms=at_ms, id=row.id, redelivery_id=row.redelivery_id, destination=destination)
 
 
 class Received(Event, frozen=True, gc=False, kw_only=True, tag="received"):

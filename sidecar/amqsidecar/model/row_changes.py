@@ -3,13 +3,14 @@
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypedDict
+from typing import Any, Concatenate, ParamSpec
 
 import msgspec
 
 from amqsidecar.model.cause_note import CauseNote, Never, RedirectTo, RetryAfter, WaitFor
 from amqsidecar.model.destination import final_queue, parse_destination
 from amqsidecar.model.event import (
+    About,
     AnyEvent,
     Cancelled,
     Discarded,
@@ -23,6 +24,7 @@ from amqsidecar.model.event import (
     Restored,
     Retried,
     Scheduled,
+    about_row,
 )
 from amqsidecar.model.schedule import WANTED, Recall, RowState, RowView, TakenRow
 from amqsidecar.model.signal import EndedWait
@@ -90,21 +92,9 @@ TO_EXPORT = "to be written to the journal's folder and discarded"
 """The reason of messages that a retention exports."""
 
 
-class _About(TypedDict):
-    at_ms: int
-    id: int
-    redelivery_id: str
-    destination: str
-
-
-def _about(row: RowView, now_ms: int, destination: str | None = None) -> _About:
-    """Return the fields that all events of a row have; the destination is where it goes."""
-    return {
-        "at_ms": now_ms,
-        "id": row.id,
-        "redelivery_id": row.redelivery_id,
-        "destination": row.goes_to if destination is None else destination,
-    }
+def _about(row: RowView, now_ms: int) -> About:
+    """Return the fields of an event about where a row goes."""
+    return about_row(row, now_ms, row.goes_to)
 
 
 @_row_change
@@ -124,7 +114,7 @@ def retry(
     if row.recall is Recall.SEND:
         return None
     is_ended = row.state is RowState.EXHAUSTED
-    about = _about(row, now_ms, row.destination if is_ended else None)
+    about = about_row(row, now_ms, row.destination if is_ended else row.goes_to)
     event = Retried(**about, actor=actor, reason=reason)
     if row.is_in_final_queue:
         return _recalled(row, event, Recall.SEND, recall_operation=operation)
@@ -143,7 +133,7 @@ def cancel(row: RowView, now_ms: int, actor: str, suffix: str) -> Change | None:
     if row.is_final and not (row.is_in_final_queue and row.recall in (*WANTED, *_RULED)):
         return None
     queue = row.final_queue or str(final_queue(parse_destination(row.source), suffix))
-    event = Cancelled(**_about(row, now_ms, queue), actor=actor)
+    event = Cancelled(**about_row(row, now_ms, queue), actor=actor)
     if row.is_final:
         return _recalled(row, event, Recall.LEAVE)
     return _changed(
@@ -176,7 +166,7 @@ def redirect(
         reason: why, in the person's words.
         operation: its number; 0 = none.
     """
-    event = Redirected(**_about(row, now_ms, target), actor=actor, reason=reason)
+    event = Redirected(**about_row(row, now_ms, target), actor=actor, reason=reason)
     if row.is_in_final_queue:
         return _recalled(row, event, Recall.SEND, destination=target, recall_operation=operation)
     return _sent_to(target, row, event, now_ms)
@@ -275,7 +265,7 @@ def give_back(row: RowView, now_ms: int, due_at_ms: Mapping[int, int]) -> Change
     if row.recall is not Recall.RETURN or row.id not in due_at_ms:
         return None
     reason = "goes back to its final dead-letter queue: it was not chosen"
-    event = Held(**_about(row, now_ms, row.final_queue or row.destination), reason=reason)
+    event = Held(**about_row(row, now_ms, row.final_queue or row.destination), reason=reason)
     return _changed(
         row,
         event,
@@ -291,7 +281,7 @@ def miss(row: RowView, now_ms: int, queue: str) -> Change | None:
     """Forget exhausted rows whose messages are not in their final dead-letter queue any more."""
     if not row.is_in_final_queue or row.final_queue != queue:
         return None
-    return _changed(row, Missed(**_about(row, now_ms, queue)), is_removed=True)
+    return _changed(row, Missed(**about_row(row, now_ms, queue)), is_removed=True)
 
 
 class Exhausting(msgspec.Struct, frozen=True, kw_only=True):
@@ -328,7 +318,7 @@ def hold(row: RowView, now_ms: int, actor: str, wait: WaitFor | None = None) -> 
     if wait is not None:
         until_ms = now_ms + wait.longest_ms
         return _waiting_for(row, now_ms, wait.event, until_ms, reason, actor)
-    event = Held(**_about(row, now_ms, row.destination), reason=reason, actor=actor)
+    event = Held(**about_row(row, now_ms, row.destination), reason=reason, actor=actor)
     return _changed(row, event, state=RowState.HELD, reason=reason)
 
 
@@ -336,7 +326,7 @@ def _waiting_for(
     row: RowView, now_ms: int, name: str, until_ms: int, rule: str, actor: str | None = None
 ) -> Change:
     reason = waits_until(name, until_ms, rule)
-    event = Held(**_about(row, now_ms, row.destination), reason=reason, actor=actor)
+    event = Held(**about_row(row, now_ms, row.destination), reason=reason, actor=actor)
     return _changed(row, event, state=RowState.HELD, due_at_ms=until_ms, reason=reason, gate=name)
 
 
@@ -379,7 +369,7 @@ def release(row: RowView, now_ms: int, actor: str) -> Change | None:
 
 def _released(row: RowView, now_ms: int, due_at_ms: int, actor: str) -> Change:
     due_at_ms = max(due_at_ms, now_ms)
-    about = _about(row, now_ms, row.destination)
+    about = about_row(row, now_ms, row.destination)
     event = Released(**about, due_at_ms=due_at_ms, actor=actor)
     if row.is_in_final_queue:
         return _recalled(row, event, Recall.RULES, due_at_ms=due_at_ms)
@@ -400,7 +390,7 @@ def explain(row: RowView, event: Explained) -> Change | None:
 @_row_change
 def regroup(row: RowView, group: str, now_ms: int) -> Change | None:
     """Move rows to the group that theirs became a part of."""
-    about = _about(row, now_ms, row.destination)
+    about = about_row(row, now_ms, row.destination)
     event = Regrouped(**about, cause_group=group, former_group=row.cause_group)
     return _regrouped(row, event, cause_group=group)
 
@@ -424,7 +414,7 @@ def obey(
         case RetryAfter(delay_ms):
             due_at_ms = max(now_ms, died_at_ms + delay_ms)
             event = Scheduled(
-                **_about(row, now_ms, row.destination),
+                **about_row(row, now_ms, row.destination),
                 delay_ms=delay_ms,
                 due_at_ms=due_at_ms,
                 redelivery_count=row.redelivery_count,
@@ -438,7 +428,7 @@ def obey(
             return _exhausted(row, rule, now_ms, exhausting)
         case RedirectTo(destination):
             target = str(parse_destination(destination))
-            redirected = Redirected(**_about(row, now_ms, target), actor=rule)
+            redirected = Redirected(**about_row(row, now_ms, target), actor=rule)
             return _changed(row, redirected, destination=target)
         case None:
             return None
@@ -449,7 +439,7 @@ def _exhausted(row: RowView, rule: str, now_ms: int, exhausting: Exhausting) -> 
     is_kept = exhausting.keeps_exhausted
     return _changed(
         row,
-        Exhausted(**_about(row, now_ms, queue), rule=rule),
+        Exhausted(**about_row(row, now_ms, queue), rule=rule),
         state=RowState.EXHAUSTED if is_kept else RowState.WAITING,
         due_at_ms=now_ms,
         is_final=not is_kept,

@@ -32,6 +32,7 @@ from amqsidecar.model.destination import (
     final_queue,
 )
 from amqsidecar.model.event import (
+    About,
     AnyEvent,
     Discarded,
     Exhausted,
@@ -40,6 +41,7 @@ from amqsidecar.model.event import (
     Received,
     Returned,
     Scheduled,
+    about_row,
 )
 from amqsidecar.model.failure import death_group
 from amqsidecar.model.message import MessageEdit
@@ -532,13 +534,7 @@ class _Draft(msgspec.Struct):
             due_at_ms=self.received.at_ms,
             redelivery_count=min(count + 1, MOST_REDELIVERIES),
         )
-        event = Parked(
-            at_ms=self.received.at_ms,
-            id=self.received.id,
-            redelivery_id=self.received.redelivery_id,
-            destination=row.destination,
-            reason=reason,
-        )
+        event = Parked(**self._about(row.destination), reason=reason)
         return Judgement(row, (self.received, event))
 
     def redeliver(self, to: Destination, decision: Redeliver) -> Judgement:
@@ -593,10 +589,7 @@ class _Draft(msgspec.Struct):
             expiration_ms=expiration_ms,
         )
         exhausted = Exhausted(
-            at_ms=self.received.at_ms,
-            id=self.received.id,
-            redelivery_id=self.received.redelivery_id,
-            destination=str(final),
+            **self._about(str(final)),
             rule=decision.rule,
             expiration_ms=expiration_ms,
             decided_destination=(
@@ -620,20 +613,11 @@ class _Draft(msgspec.Struct):
         return Judgement(row, (self.received, self._held(str(final), reason)))
 
     def discard(self, decision: Discard) -> Judgement:
-        event = Discarded(
-            at_ms=self.received.at_ms,
-            id=self.received.id,
-            redelivery_id=self.received.redelivery_id,
-            destination=str(self.origin),
-            rule=decision.rule,
-        )
+        event = Discarded(**self._about(str(self.origin)), rule=decision.rule)
         return Judgement(None, (self.received, event))
 
     def _held(self, destination: str, reason: str) -> Held:
-        return Held(
-            at_ms=self.received.at_ms,
-            id=self.received.id,
-            redelivery_id=self.received.redelivery_id,
-            destination=destination,
-            reason=reason,
-        )
+        return Held(**self._about(destination), reason=reason)
+
+    def _about(self, destination: str) -> About:
+        return about_row(self.received, self.received.at_ms, destination)

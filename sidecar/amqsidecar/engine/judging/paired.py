@@ -17,7 +17,7 @@ import msgspec
 from amqsidecar.broker import Delivery
 from amqsidecar.engine.judging.judge import Judge, Judgement
 from amqsidecar.engine.judging.send_rules import SendRules
-from amqsidecar.model.event import Discarded, Received
+from amqsidecar.model.event import Discarded, Received, about_row
 from amqsidecar.model.provenance import COPY, pair_of, twin_of
 
 IS_TWIN: Final = (
@@ -86,11 +86,5 @@ class PairedJudge:
 def _discarded(received: Received, rule: str) -> Judgement:
     # Why without its life: only a message that was taken stands for its twin.
     received = msgspec.structs.replace(received, life="")
-    event = Discarded(
-        at_ms=received.at_ms,
-        id=received.id,
-        redelivery_id=received.redelivery_id,
-        destination=received.origin or received.source,
-        rule=rule,
-    )
-    return Judgement(None, (received, event))
+    known = about_row(received, received.at_ms, received.origin or received.source)
+    return Judgement(None, (received, Discarded(**known, rule=rule)))
