@@ -86,8 +86,6 @@ class SharedWorld(StoreWorld[PostgresStore]):
 
     def end_connections(self) -> None:
         """Broker and server see that the process is gone."""
-        assert self.link is not None
-        assert self.store is not None
         self.link.close()
         self.store._database.close()
 
@@ -133,7 +131,6 @@ def test_the_token_shows_how_the_last_cycle_ended(
 def test_while_the_token_is_held_nothing_is_decided(world: SharedWorld) -> None:
     """The server has lost the process, the broker hasn't: it may still commit."""
     world.end_at("stored")
-    assert world.store is not None
     world.store._database.close()
     world.takeover.look()
     assert (world.verdicts(), world.taken_over, world.abandoned) == ([], 0, 1)
@@ -189,7 +186,6 @@ def test_a_fault_of_ours_does_not_end_the_looking(world: SharedWorld) -> None:
 
 def test_the_instance_is_free_for_the_next_sidecar(world: SharedWorld) -> None:
     world.end_at("committed")
-    assert world.store is not None
     dead = world.store.open().instance
     world.end_connections()
     world.takeover.look()

@@ -205,7 +205,6 @@ def test_what_takes_nothing_for_long_is_reported_each_minute(world: World) -> No
     overdue_ms = 0
     while world.clock.now_ms() < since_ms + 30 * 60_000:
         world.run(1)
-        assert world.store is not None
         overdue_ms = max(overdue_ms, world.clock.now_ms() - (world.store.next_due_ms() or 10**12))
     last = [
         event
@@ -426,7 +425,6 @@ def test_nothing_is_sent_early_and_an_idle_turn_waits_until_the_next_due_time(
 def test_without_room_nothing_is_taken_what_is_due_is_sent_and_waits_are_waits(
     world: World,
 ) -> None:
-    assert world.store is not None
     world.die("before")
     world.run(2)
     room = Room(at_once_bytes=0, reason="the volume is short")
@@ -445,7 +443,6 @@ def test_without_room_nothing_is_taken_what_is_due_is_sent_and_waits_are_waits(
 
 
 def test_a_cycle_takes_no_more_bytes_than_there_is_room_for(world: World) -> None:
-    assert world.store is not None
     world.store.room = lambda: Room(at_once_bytes=25)  # type: ignore[method-assign]
     for body in ("0123456789", "1123456789", "2123456789", "x" * 100, "3"):
         world.die(body)

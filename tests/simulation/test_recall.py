@@ -60,12 +60,10 @@ def keep(world: World) -> None:
 
 
 def rows_of(world: World) -> list[RowView]:
-    assert world.store is not None
     return world.store.list_rows(ALL, 1_000)
 
 
 def kept(world: World) -> list[str]:
-    assert world.store is not None
     found = [world.store.message(row.id) for row in rows_of(world)]
     return sorted(body.decode() for body in found if body is not None)
 
@@ -89,7 +87,6 @@ def test_all_is_taken_back_with_what_was_known_of_it_and_lives_again(world: Worl
         assert (row.final_queue, row.received_at_ms) == (known.final_queue, known.received_at_ms)
         assert (row.rule, row.cause_group) == (known.rule, known.cause_group)
     assert before == {}
-    assert world.store is not None
     (place,) = world.store.exhausted_tallies()
     assert (place.is_in_queue, place.count) == (False, COUNT)
     (told,) = world.store.history(rows_of(world)[0].redelivery_id)[-1:]
@@ -120,7 +117,6 @@ def test_what_others_put_there_is_kept_and_what_names_no_origin_is_parked(world:
 
 def choose(world: World, *numbers: int, act: row_changes.RowChange) -> tuple[int, ...]:
     """Act as a person on some of the exhausted messages; return their rows."""
-    assert world.store is not None
     ids = tuple(sorted(row.id for row in rows_of(world))[number] for number in numbers)
     assert world.store.change(RowFilter(ids=ids), act) == len(ids)
     return ids
@@ -140,7 +136,6 @@ def test_named_ones_live_again_and_the_others_go_back_in_their_order(world: Worl
     left = {row.id: row.redelivery_id for row in rows_of(world)}
     assert left == {one: name for one, name in before.items() if one not in chosen}
     assert all(row.is_in_final_queue for row in rows_of(world))
-    assert world.store is not None
     (place,) = world.store.exhausted_tallies()
     assert (place.is_in_queue, place.count) == (True, COUNT - 3)
 
@@ -162,7 +157,6 @@ def test_what_the_schedule_does_not_know_keeps_its_place_too(world: World) -> No
 
 def test_an_operation_that_runs_keeps_the_others_at_hand_under_their_numbers(world: World) -> None:
     exhaust(world)
-    assert world.store is not None
     operation = begin(world.store, retry_all(), world.clock.now_ms())
     changed = []
     for _ in range(5):
@@ -193,7 +187,6 @@ def test_what_others_took_is_missed_and_the_rest_lives(world: World) -> None:
 
     assert sorted([*world.bodies("orders"), *taken]) == bodies()
     assert rows_of(world) == []
-    assert world.store is not None
     ends = [world.store.history(name)[-1] for name in names.values()]
     assert sum(isinstance(end, Missed) for end in ends) == 4
 
@@ -227,7 +220,6 @@ def test_redirected_ones_leave_their_final_queue_for_another_and_live_again(worl
 
 def test_one_that_was_taken_back_is_edited_and_lives_again(world: World) -> None:
     exhaust(world, 5)
-    assert world.store is not None
 
     def edit(row_id: int) -> Operation:
         return edit_and_retry(
@@ -262,7 +254,6 @@ def test_an_undone_discard_goes_back_to_its_final_queue_whenever_it_is_undone(
     assert sorted(world.bodies(FINAL)) == bodies()
     assert {row.id: row.redelivery_id for row in rows_of(world)} == before
     assert all(row.is_in_final_queue for row in rows_of(world))
-    assert world.store is not None
     assert world.store.count_discarded(number) == 0
     (place,) = world.store.exhausted_tallies()
     assert (place.is_in_queue, place.count) == (True, COUNT)
@@ -359,7 +350,6 @@ def test_nothing_is_lost_or_doubled_while_links_end_and_messages_go_to_and_fro(
     )
     for _ in range(30):
         restart(world, keeps=chance.random() < 0.6)
-        assert world.store is not None
         now_ms = world.clock.now_ms()
         act = chance.choice(
             [
@@ -375,7 +365,6 @@ def test_nothing_is_lost_or_doubled_while_links_end_and_messages_go_to_and_fro(
     world.broker.commit_fault = lambda: None
     restart(world, keeps=True)
     world.run(100)
-    assert world.store is not None
     world.store.change(ALL, row_changes.take_back(world.clock.now_ms(), "ann"))
     world.run(100)
 

@@ -100,7 +100,6 @@ def make_service(
     broker: OneBroker | None = None,
 ) -> Service:
     """Return a service over the world's schedule."""
-    assert world.store is not None
     mode = make_mode(
         world, link, health, world.store, backlog_threshold=backlog_threshold, observe=observe
     )
@@ -127,7 +126,6 @@ class OfAnotherThread:
 def test_a_taken_over_instance_is_settled_through_a_store_of_its_own(tmp_path: Path) -> None:
     world = World(tmp_path, CountingRules(delay_ms=0))
     world.start()
-    assert world.store is not None
     link = MemoryLink(world.broker)
     mode = make_mode(world, link, Health(), cast("Schedule", OfAnotherThread()))
     mode.settler(link, world.store)
@@ -135,7 +133,6 @@ def test_a_taken_over_instance_is_settled_through_a_store_of_its_own(tmp_path: P
 
 
 def service(world: World, link: MemoryLink, events: list[AnyEvent]) -> Service:
-    assert world.store is not None
     made = make_service(
         world,
         link,
@@ -256,7 +253,6 @@ class Run:
 
     def restart(self) -> None:
         """Make a new service, with a link of its own."""
-        assert self.world.store is not None
         self.link = WatchingLink(self.world.broker)
         self.service = make_service(
             self.world,
@@ -430,7 +426,6 @@ def test_what_comes_after_the_first_look_is_no_backlog_however_much_it_is(tmp_pa
 
     run.go(let_many_die, lambda: None)
     assert len(run.world.bodies("orders")) == 60
-    assert run.world.store is not None
     run.world.store.open()
     assert run.world.store.holds()["queue://old.DLQ"] == 0
     held = [tally for tally in run.world.store.tallies() if tally.state is RowState.HELD]

@@ -76,7 +76,6 @@ def begin(world: World, **gates: Gate) -> list[tuple[str, int]]:
 
 
 def reasons(world: World) -> set[str | None]:
-    assert world.store is not None
     return {row.reason for row in world.store.list_rows(ALL, 100)}
 
 
@@ -135,7 +134,6 @@ def test_what_a_person_retries_passes_gates_that_hear_of_it_and_the_next_death_d
     world.die("a")
     world.die("b")
     world.run(4)
-    assert world.store is not None
     first, _ = world.store.list_rows(ALL, 9)
     assert (
         world.store.change(
@@ -178,7 +176,6 @@ def test_a_strangers_gate_can_not_harm(
     world.die("a")
     world.run(4)
     assert reasons(world) == {reason}
-    assert world.store is not None
     [row] = world.store.list_rows(ALL, 10)
     assert 0 <= row.due_at_ms - 1_000_000 - wait_ms < 2_000
     assert world.bodies("orders") == []

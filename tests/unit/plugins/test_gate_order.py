@@ -401,7 +401,6 @@ def test_it_is_asked_once_per_cycle_where_groups_wait_and_never_else(
 
 def test_a_held_message_holds_up_its_group_until_a_person_cancels_it(tmp_path: Path) -> None:
     world = world_of(tmp_path)
-    assert world.store is not None
     for number in (1, 7):
         world.die(f"m{number}")
     while world.store.count_rows(RowFilter()) < 2:
