@@ -34,7 +34,7 @@ from support.stores.rows import take_rows, taken_row, took
 class Link(MemoryLink):
     """A link whose queues are as the test says."""
 
-    def __init__(self, brokers: "Brokers") -> None:
+    def __init__(self, brokers: "Stage") -> None:
         super().__init__(MemoryBroker())
         self.brokers = brokers
         self.url = brokers.current
@@ -76,10 +76,14 @@ class Clock(SystemClock):
         return int(self.now_s * 1000)
 
 
-class Brokers:
-    """Makes links and remembers them."""
+FINAL = "queue://DLQ.exhausted"
 
-    def __init__(self) -> None:
+
+class Stage:
+    """A store, its watcher, and brokers as the test says, whose links it keeps."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        self.store = store
         self.current = "amqp://one"
         self.refusal: BrokerRefused | LinkLost | None = None
         self.made: list[Link] = []
@@ -90,6 +94,7 @@ class Brokers:
         self.forbidden: Destination | None = None
         self.forbids: BrokerRefused | LinkLost = BrokerRefused("User is not authorized")
         self.newer_token_s = 0.0
+        self.watching = self.make_watching()
 
     def login_outdated(self, since_s: float) -> bool:
         return since_s < self.newer_token_s
@@ -99,61 +104,65 @@ class Brokers:
         self.made.append(Link(self))
         return self.made[-1]
 
+    def make_watching(self, resends: OpenResends | None = None, **options: Any) -> Watching:
+        return Watching(
+            schedule=KeptSchedule(lambda: self.store),
+            brokers=self,
+            instance="it-watch",
+            clock=self.clock,
+            window_ms=60_000,
+            interval_s=5,
+            resends=OpenResends(60_000, lambda _: None) if resends is None else resends,
+            keeps_proofs=resends is not None,
+            **options,
+        )
+
+    def turn(self, then_s: float = 0) -> None:
+        """Look; then time passes."""
+        self.watching.turn(self.store)
+        self.clock.now_s += then_s
+
+    def keep_one(self) -> None:
+        row = taken_row(self.store.allocate_ids(1))
+        take_rows(self.store, 1, [row], [took(row)])
+
+    def exhaust(self, count: int, final_queue: str = FINAL) -> None:
+        first = self.store.allocate_ids(count)
+        rows = [
+            taken_row(number, is_final=True, final_queue=final_queue)
+            for number in range(first, first + count)
+        ]
+        cycle = self.store.open().cycle + 1
+        with self.store.transaction() as transaction:
+            transaction.record_cycle(cycle, rows, [], [took(row) for row in rows])
+            transaction.finish_cycle(cycle)
+            sent = transaction.claim_due(10_000, count)
+            transaction.record_cycle(cycle + 1, [], sent, [])
+            transaction.finish_cycle(cycle + 1)
+
+    def counts(self) -> list[int]:
+        """Return the numbers of messages that lie in final queues, by the schedule."""
+        return [one.count for one in self.store.exhausted_tallies()]
+
+    def look_after(self, seconds: float, depth: int) -> list[tuple[str, int]]:
+        """Look once more, and return the missing messages that screens show then."""
+        self.clock.now_s += seconds
+        self.depth = depth
+        self.turn()
+        return [(one.queue, one.count) for one in read_missing(self.store, self.clock.now_ms())]
+
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[SqliteStore]:
-    store = SqliteStore(tmp_path / "schedule.db", clock=SystemClock())
-    store.open()
-    yield store
-    store.close()
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    with closing(SqliteStore(tmp_path / "schedule.db", clock=SystemClock())) as store:
+        store.open()
+        yield Stage(store)
 
 
-def keep_one(store: SqliteStore) -> None:
-    row = taken_row(store.allocate_ids(1))
-    take_rows(store, 1, [row], [took(row)])
+def test_nothing_is_asked_while_nothing_waits(stage: Stage) -> None:
+    stage.turn()
 
-
-@pytest.fixture
-def brokers() -> Brokers:
-    return Brokers()
-
-
-@pytest.fixture
-def clock(brokers: Brokers) -> Clock:
-    return brokers.clock
-
-
-def make_watching(
-    store: SqliteStore,
-    brokers: Brokers,
-    clock: Clock,
-    resends: OpenResends | None = None,
-    **options: Any,
-) -> Watching:
-    return Watching(
-        schedule=KeptSchedule(lambda: store),
-        brokers=brokers,
-        instance="it-watch",
-        clock=clock,
-        window_ms=60_000,
-        interval_s=5,
-        resends=OpenResends(60_000, lambda _: None) if resends is None else resends,
-        keeps_proofs=resends is not None,
-        **options,
-    )
-
-
-@pytest.fixture
-def watching(store: SqliteStore, brokers: Brokers, clock: Clock) -> Watching:
-    return make_watching(store, brokers, clock)
-
-
-def test_nothing_is_asked_while_nothing_waits(
-    watching: Watching, store: SqliteStore, brokers: Brokers
-) -> None:
-    watching.turn(store)
-
-    assert brokers.made == []
+    assert stage.made == []
 
 
 @pytest.mark.parametrize(
@@ -164,48 +173,39 @@ def test_nothing_is_asked_while_nothing_waits(
     ],
 )
 def test_a_queue_that_the_user_may_not_look_at_keeps_no_other_from_being_watched(
-    store: SqliteStore,
-    brokers: Brokers,
-    clock: Clock,
-    error: BrokerRefused | LinkLost,
-    told: list[str],
+    stage: Stage, error: BrokerRefused | LinkLost, told: list[str]
 ) -> None:
-    brokers.forbidden, brokers.forbids = queue("DLQ.others"), error
-    watching = make_watching(store, brokers, clock, find_unread=lambda _link: [queue("DLQ.others")])
-    keep_one(store)
+    stage.forbidden, stage.forbids = queue("DLQ.others"), error
+    stage.watching = stage.make_watching(find_unread=lambda _link: [queue("DLQ.others")])
+    stage.keep_one()
     with capture_logs() as logs:
         for _ in range(3):
-            watching.turn(store)
-            clock.now_s += 31
+            stage.turn(then_s=31)
     assert [one["event"] for one in logs] == told
-    seen = {one.destination for one in store.recent_observations(0)}
+    seen = {one.destination for one in stage.store.recent_observations(0)}
     assert seen == {taken_row(1).destination}
-    assert [one.is_open for one in brokers.made] == [False, True][-len(told) :]
+    assert [one.is_open for one in stage.made] == [False, True][-len(told) :]
 
 
-def test_messages_of_an_unread_queue_are_counted_once_two_looks_agree(
-    store: SqliteStore, brokers: Brokers, clock: Clock
-) -> None:
-    watching = make_watching(
-        store, brokers, clock, find_unread=lambda _link: [queue("DLQ.exhausted")]
-    )
+def test_messages_of_an_unread_queue_are_counted_once_two_looks_agree(stage: Stage) -> None:
+    stage.watching = stage.make_watching(find_unread=lambda _link: [queue("DLQ.exhausted")])
 
     def seen_after(seconds: float, depth: int) -> list[tuple[str, int, bool]]:
-        clock.now_s += seconds
-        brokers.depth = depth
-        watching.turn(store)
-        found = read_unknown(store, clock.now_ms())
+        stage.clock.now_s += seconds
+        stage.depth = depth
+        stage.turn()
+        found = read_unknown(stage.store, stage.clock.now_ms())
         return [(one.queue, one.count, one.at_least) for one in found]
 
     assert seen_after(0, 12) == []
     assert seen_after(31, 5) == [("queue://DLQ.exhausted", 5, False)]
     assert seen_after(31, 9) == [("queue://DLQ.exhausted", 5, False)]
-    exhaust(store, 1)
+    stage.exhaust(1)
     assert seen_after(31, 9) == []
     assert seen_after(31, 9) == [("queue://DLQ.exhausted", 8, False)]
     assert seen_after(31, 1) == []
-    clock.now_s += 10_000
-    assert read_unknown(store, clock.now_ms()) == []
+    stage.clock.now_s += 10_000
+    assert read_unknown(stage.store, stage.clock.now_ms()) == []
 
 
 class ProvenResends(OpenResends):
@@ -238,58 +238,51 @@ class CountedStore(SqliteStore):
         self.writes.append(len(proved))
 
 
-def test_cycles_wait_for_few_proofs_at_once(tmp_path: Path, brokers: Brokers, clock: Clock) -> None:
+def test_cycles_wait_for_few_proofs_at_once(tmp_path: Path) -> None:
     with closing(CountedStore(tmp_path / "proofs.db")) as store:
         store.open()
-        resends = ProvenResends(60_000, lambda _: None)
-        make_watching(store, brokers, clock, resends).turn(store)
+        stage = Stage(store)
+        stage.watching = stage.make_watching(ProvenResends(60_000, lambda _: None))
+        stage.turn()
         assert store.writes == [PROOFS_AT_ONCE, PROOFS_AT_ONCE, 1]
 
 
-def test_queue_of_a_kept_message_is_looked_at_before_it_is_re_sent(
-    watching: Watching, store: SqliteStore, clock: Clock
-) -> None:
-    keep_one(store)
+def test_queue_of_a_kept_message_is_looked_at_before_it_is_re_sent(stage: Stage) -> None:
+    stage.keep_one()
 
-    watching.turn(store)
-    clock.now_s += 5
-    watching.turn(store)
+    stage.turn(then_s=5)
+    stage.turn()
 
-    seen = store.observations(str(queue("orders")), 0, 2**53)[-1]
-    assert (seen.depth, seen.acknowledged, seen.steady_since_ms) == (0, 7, clock.now_ms())
+    seen = stage.store.observations(str(queue("orders")), 0, 2**53)[-1]
+    assert (seen.depth, seen.acknowledged, seen.steady_since_ms) == (0, 7, stage.clock.now_ms())
 
 
-def test_the_target_of_a_redirect_that_begins_later_is_looked_at_before(
-    watching: Watching, store: SqliteStore, clock: Clock
-) -> None:
-    keep_one(store)
+def test_the_target_of_a_redirect_that_begins_later_is_looked_at_before(stage: Stage) -> None:
+    stage.keep_one()
     wish = Wish(
         action=Action.REDIRECT,
         selection=Selection(),
         actor="anna",
-        pace=OperationPace(begin_at_ms=clock.now_ms() + 60_000),
+        pace=OperationPace(begin_at_ms=stage.clock.now_ms() + 60_000),
         target="repair",
     )
-    begin(store, wish, clock.now_ms())
+    begin(stage.store, wish, stage.clock.now_ms())
 
-    watching.turn(store)
-    clock.now_s += 5
-    watching.turn(store)
+    stage.turn(then_s=5)
+    stage.turn()
 
-    seen = store.observations(str(queue("repair")), 0, 2**53)[-1]
-    assert seen.steady_since_ms == clock.now_ms()
+    seen = stage.store.observations(str(queue("repair")), 0, 2**53)[-1]
+    assert seen.steady_since_ms == stage.clock.now_ms()
 
 
-def test_link_follows_the_service_to_another_broker(
-    watching: Watching, store: SqliteStore, brokers: Brokers
-) -> None:
-    keep_one(store)
-    watching.turn(store)
+def test_link_follows_the_service_to_another_broker(stage: Stage) -> None:
+    stage.keep_one()
+    stage.turn()
 
-    brokers.current = "amqp://two"
-    watching.turn(store)
+    stage.current = "amqp://two"
+    stage.turn()
 
-    assert [(link.url, link.is_open) for link in brokers.made] == [
+    assert [(link.url, link.is_open) for link in stage.made] == [
         ("amqp://one", False),
         ("amqp://two", True),
     ]
@@ -297,22 +290,18 @@ def test_link_follows_the_service_to_another_broker(
 
 @pytest.mark.parametrize("error", [BrokerRefused("not yours"), LinkLost("gone")])
 def test_broker_that_can_not_be_asked_is_reported_once_and_tried_ever_more_seldom(
-    watching: Watching,
-    store: SqliteStore,
-    brokers: Brokers,
-    clock: Clock,
-    error: BrokerRefused | LinkLost,
+    stage: Stage, error: BrokerRefused | LinkLost
 ) -> None:
-    keep_one(store)
+    stage.keep_one()
     tried_at_s = []
     with capture_logs() as logs:
         for number in range(300):
-            brokers.refusal = type(error)(f"{error}: connection {number}")
-            before = len(brokers.made)
-            watching.turn(store)
-            if len(brokers.made) > before:
-                tried_at_s.append(clock.now_s)
-            clock.now_s += 1
+            stage.refusal = type(error)(f"{error}: connection {number}")
+            before = len(stage.made)
+            stage.turn()
+            if len(stage.made) > before:
+                tried_at_s.append(stage.clock.now_s)
+            stage.clock.now_s += 1
 
     pauses = [later - sooner for sooner, later in pairwise(tried_at_s)]
     assert [line["event"] for line in logs] == ["outcomes_not_watched"]
@@ -320,62 +309,32 @@ def test_broker_that_can_not_be_asked_is_reported_once_and_tried_ever_more_seldo
     assert max(pauses) == 60.0
 
 
-FINAL = "queue://DLQ.exhausted"
-
-
-def exhaust(store: SqliteStore, count: int, final_queue: str = FINAL) -> None:
-    first = store.allocate_ids(count)
-    rows = [
-        taken_row(number, is_final=True, final_queue=final_queue)
-        for number in range(first, first + count)
-    ]
-    cycle = store.open().cycle + 1
-    with store.transaction() as transaction:
-        transaction.record_cycle(cycle, rows, [], [took(row) for row in rows])
-        transaction.finish_cycle(cycle)
-        sent = transaction.claim_due(10_000, count)
-        transaction.record_cycle(cycle + 1, [], sent, [])
-        transaction.finish_cycle(cycle + 1)
-
-
-def look_after(
-    seconds: float, depth: int, watching: Watching, store: SqliteStore, brokers: Brokers
-) -> list[tuple[str, int]]:
-    """Look once more, and return the missing messages that screens show then."""
-    brokers.clock.now_s += seconds
-    brokers.depth = depth
-    watching.turn(store)
-    return [(one.queue, one.count) for one in read_missing(store, brokers.clock.now_ms())]
-
-
 def test_what_is_missing_in_a_final_queue_is_reported_and_what_left_an_empty_one_is_forgotten(
-    watching: Watching, store: SqliteStore, brokers: Brokers
+    stage: Stage,
 ) -> None:
-    exhaust(store, 5)
-    assert look_after(0, 3, watching, store, brokers) == []
-    assert look_after(11, 3, watching, store, brokers) == [(FINAL, 2)]
-    assert [one.count for one in store.exhausted_tallies()] == [5]
+    stage.exhaust(5)
+    assert stage.look_after(0, 3) == []
+    assert stage.look_after(11, 3) == [(FINAL, 2)]
+    assert stage.counts() == [5]
 
-    look_after(31, 0, watching, store, brokers)
-    assert [one.count for one in store.exhausted_tallies()] == [5]
-    look_after(11, 0, watching, store, brokers)
+    stage.look_after(31, 0)
+    assert stage.counts() == [5]
+    stage.look_after(11, 0)
 
-    assert store.exhausted_tallies() == []
-    assert store.count_rows(RowFilter()) == 0
-    (last,) = store.history("test-000000000001")[-1:]
+    assert stage.store.exhausted_tallies() == []
+    assert stage.store.count_rows(RowFilter()) == 0
+    (last,) = stage.store.history("test-000000000001")[-1:]
     assert isinstance(last, Missed)
     assert last.destination == FINAL
-    assert look_after(60, 0, watching, store, brokers) == []
+    assert stage.look_after(60, 0) == []
 
 
-def test_deaths_after_the_look_are_not_missing(
-    watching: Watching, store: SqliteStore, brokers: Brokers
-) -> None:
-    exhaust(store, 5)
+def test_deaths_after_the_look_are_not_missing(stage: Stage) -> None:
+    stage.exhaust(5)
     for depth in range(5, 60, 5):
-        assert look_after(31, depth, watching, store, brokers) == []
-        exhaust(store, 5)
-        assert read_missing(store, brokers.clock.now_ms()) == []
+        assert stage.look_after(31, depth) == []
+        stage.exhaust(5)
+        assert read_missing(stage.store, stage.clock.now_ms()) == []
 
 
 @pytest.mark.parametrize(
@@ -388,142 +347,123 @@ def test_deaths_after_the_look_are_not_missing(
     ],
     ids=["take back", "retry", "redirect", "discard"],
 )
-def test_nothing_is_missing_while_messages_are_taken_out(
-    watching: Watching, store: SqliteStore, brokers: Brokers, act: RowChange
-) -> None:
-    exhaust(store, 5)
-    look_after(0, 5, watching, store, brokers)
-    assert store.change(RowFilter(ids=(1,)), act) == 1
+def test_nothing_is_missing_while_messages_are_taken_out(stage: Stage, act: RowChange) -> None:
+    stage.exhaust(5)
+    stage.look_after(0, 5)
+    assert stage.store.change(RowFilter(ids=(1,)), act) == 1
     for _ in range(3):
-        assert look_after(31, 0, watching, store, brokers) == []
-    assert sum(one.count for one in store.exhausted_tallies()) == 5
+        assert stage.look_after(31, 0) == []
+    assert sum(one.count for one in stage.store.exhausted_tallies()) == 5
 
 
-def test_messages_taken_back_between_two_looks_are_not_missing(
-    watching: Watching, store: SqliteStore, brokers: Brokers
-) -> None:
-    exhaust(store, 5)
-    look_after(0, 3, watching, store, brokers)
+def test_messages_taken_back_between_two_looks_are_not_missing(stage: Stage) -> None:
+    stage.exhaust(5)
+    stage.look_after(0, 3)
     taken = Held(at_ms=1, id=1, redelivery_id="test-1", destination=FINAL, reason=TAKEN_BACK)
-    cycle = store.open().cycle + 1
-    take_rows(store, cycle, [], [taken])
-    assert look_after(11, 3, watching, store, brokers) == []
-    assert look_after(11, 3, watching, store, brokers) == [(FINAL, 2)]
+    cycle = stage.store.open().cycle + 1
+    take_rows(stage.store, cycle, [], [taken])
+    assert stage.look_after(11, 3) == []
+    assert stage.look_after(11, 3) == [(FINAL, 2)]
 
 
-def test_messages_of_others_do_not_hide_missing_messages(
-    watching: Watching, store: SqliteStore, brokers: Brokers
-) -> None:
-    exhaust(store, 5)
-    brokers.lying = [f"test-{number:012d}" for number in range(1, 6)] + ["", "", "", ""]
-    look_after(0, 9, watching, store, brokers)
-    look_after(31, 9, watching, store, brokers)
+def test_messages_of_others_do_not_hide_missing_messages(stage: Stage) -> None:
+    stage.exhaust(5)
+    stage.lying = [f"test-{number:012d}" for number in range(1, 6)] + ["", "", "", ""]
+    stage.look_after(0, 9)
+    stage.look_after(31, 9)
 
-    brokers.lying = brokers.lying[2:]
-    look_after(31, 7, watching, store, brokers)
-    assert [one.count for one in store.exhausted_tallies()] == [5]
-    look_after(11, 7, watching, store, brokers)
+    stage.lying = stage.lying[2:]
+    stage.look_after(31, 7)
+    assert stage.counts() == [5]
+    stage.look_after(11, 7)
 
-    assert [one.count for one in store.exhausted_tallies()] == [3]
-    assert isinstance(store.history("test-000000000002")[-1], Missed)
-    (unknown,) = read_unknown(store, brokers.clock.now_ms())
+    assert stage.counts() == [3]
+    assert isinstance(stage.store.history("test-000000000002")[-1], Missed)
+    (unknown,) = read_unknown(stage.store, stage.clock.now_ms())
     assert unknown.count == 4
 
-    browsed = brokers.browsed
-    brokers.lying = brokers.lying[:-1]
+    browsed = stage.browsed
+    stage.lying = stage.lying[:-1]
     for _ in range(4):
-        look_after(31, 6, watching, store, brokers)
-    assert [one.count for one in store.exhausted_tallies()] == [3]
-    assert brokers.browsed - browsed <= 3
+        stage.look_after(31, 6)
+    assert stage.counts() == [3]
+    assert stage.browsed - browsed <= 3
 
 
 def test_a_big_final_queue_hides_no_row_of_a_small_one(
-    watching: Watching,
-    store: SqliteStore,
-    brokers: Brokers,
-    monkeypatch: pytest.MonkeyPatch,
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(final_queues, "BROWSED_MAX", 9)
-    exhaust(store, 9, "queue://DLQ.big")
-    exhaust(store, 2)
+    stage.exhaust(9, "queue://DLQ.big")
+    stage.exhaust(2)
     for _ in range(2):
-        look_after(31, 0, watching, store, brokers)
-    assert store.exhausted_tallies() == []
+        stage.look_after(31, 0)
+    assert stage.store.exhausted_tallies() == []
 
 
-def test_looks_that_see_only_a_part_hide_no_theft(
-    watching: Watching, store: SqliteStore, brokers: Brokers
-) -> None:
-    exhaust(store, 5)
-    brokers.lying = [f"test-{number:012d}" for number in range(1, 6)] + ["", "", "", ""]
+def test_looks_that_see_only_a_part_hide_no_theft(stage: Stage) -> None:
+    stage.exhaust(5)
+    stage.lying = [f"test-{number:012d}" for number in range(1, 6)] + ["", "", "", ""]
     for _ in range(2):
-        look_after(31, 9, watching, store, brokers)
+        stage.look_after(31, 9)
 
-    stolen, brokers.lying = brokers.lying[:2], brokers.lying[3:]
-    browsed = brokers.browsed
+    stolen, stage.lying = stage.lying[:2], stage.lying[3:]
+    browsed = stage.browsed
     for _ in range(4):
-        look_after(31, 7, watching, store, brokers)
-    assert [one.count for one in store.exhausted_tallies()] == [5]
+        stage.look_after(31, 7)
+    assert stage.counts() == [5]
     # Each look tries again, and none comes sooner because the one before saw a part.
-    assert brokers.browsed - browsed == 4
-    look_after(11, 7, watching, store, brokers)
-    assert brokers.browsed - browsed == 4
+    assert stage.browsed - browsed == 4
+    stage.look_after(11, 7)
+    assert stage.browsed - browsed == 4
 
-    brokers.lying = [f"test-{number:012d}" for number in range(3, 6)] + ["", "", "", ""]
+    stage.lying = [f"test-{number:012d}" for number in range(3, 6)] + ["", "", "", ""]
     for _ in range(2):
-        look_after(31, 7, watching, store, brokers)
-    assert [one.count for one in store.exhausted_tallies()] == [5 - len(stolen)]
+        stage.look_after(31, 7)
+    assert stage.counts() == [5 - len(stolen)]
 
 
-def test_a_theft_between_the_two_looks_that_prove_another_one_is_found(
-    watching: Watching, store: SqliteStore, brokers: Brokers
-) -> None:
-    exhaust(store, 5)
-    brokers.lying = [f"test-{number:012d}" for number in range(1, 6)]
-    look_after(31, 5, watching, store, brokers)
+def test_a_theft_between_the_two_looks_that_prove_another_one_is_found(stage: Stage) -> None:
+    stage.exhaust(5)
+    stage.lying = [f"test-{number:012d}" for number in range(1, 6)]
+    stage.look_after(31, 5)
     for left in (3, 2, 2, 2):
-        brokers.lying = brokers.lying[-left:]
-        look_after(31, left, watching, store, brokers)
-    assert [one.count for one in store.exhausted_tallies()] == [2]
+        stage.lying = stage.lying[-left:]
+        stage.look_after(31, left)
+    assert stage.counts() == [2]
 
 
 def test_what_comes_to_an_empty_final_queue_after_the_look_is_not_forgotten(
-    watching: Watching, store: SqliteStore, brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    exhaust(store, 1)
+    stage.exhaust(1)
     look = Link.queue_counters
 
     def look_late(link: Link, found: Sequence[Destination]) -> Mapping[Destination, Counters]:
         counters = look(link, found)
-        exhaust(store, 1)
+        stage.exhaust(1)
         return counters
 
     monkeypatch.setattr(Link, "queue_counters", look_late)
     for _ in range(2):
-        watching.turn(store)
-        brokers.clock.now_s += 11
+        stage.turn(then_s=11)
 
     # Each look counts twice; what came after the first look is not forgotten by the second.
-    assert [one.count for one in store.exhausted_tallies()] == [5 - 2]
+    assert stage.counts() == [5 - 2]
 
 
-def test_a_newer_token_ends_the_link_that_has_the_old_one(
-    watching: Watching, store: SqliteStore, brokers: Brokers, clock: Clock
-) -> None:
-    keep_one(store)
-    watching.turn(store)
-    clock.now_s += 31
-    brokers.newer_token_s = clock.now_s
-    watching.turn(store)
-    watching.turn(store)
-    assert [link.is_open for link in brokers.made] == [False, True]
+def test_a_newer_token_ends_the_link_that_has_the_old_one(stage: Stage) -> None:
+    stage.keep_one()
+    stage.turn(then_s=31)
+    stage.newer_token_s = stage.clock.now_s
+    stage.turn()
+    stage.turn()
+    assert [link.is_open for link in stage.made] == [False, True]
 
 
-def test_a_queue_in_which_re_sent_messages_lie_is_watched_until_it_was_empty(
-    watching: Watching, store: SqliteStore, brokers: Brokers, clock: Clock
-) -> None:
-    orders = "queue://orders"
-    watching.turn(store)
+def test_a_queue_in_which_re_sent_messages_lie_is_watched_until_it_was_empty(stage: Stage) -> None:
+    orders, clock = "queue://orders", stage.clock
+    stage.turn()
     resent = Resent(
         at_ms=clock.now_ms(),
         id=1,
@@ -532,36 +472,34 @@ def test_a_queue_in_which_re_sent_messages_lie_is_watched_until_it_was_empty(
         redelivery_count=1,
         lateness_ms=0,
     )
-    cycle = store.open().cycle + 1
-    take_rows(store, cycle, [], [resent])
-    brokers.depth = 12
+    cycle = stage.store.open().cycle + 1
+    take_rows(stage.store, cycle, [], [resent])
+    stage.depth = 12
     for _ in range(10):
-        watching.turn(store)
-        clock.now_s += 31
-    assert store.observations(orders, clock.now_ms() - 60_000, clock.now_ms())[-1].depth == 12
+        stage.turn(then_s=31)
+    looks = stage.store.observations(orders, clock.now_ms() - 60_000, clock.now_ms())
+    assert looks[-1].depth == 12
 
-    brokers.depth = 0
+    stage.depth = 0
     for _ in range(10):
-        watching.turn(store)
-        clock.now_s += 31
-    looks = store.observations(orders, clock.now_ms() - 400_000, clock.now_ms())
+        stage.turn(then_s=31)
+    looks = stage.store.observations(orders, clock.now_ms() - 400_000, clock.now_ms())
     assert looks[-1].depth == 0
     assert looks[-1].at_ms < clock.now_ms() - 200_000
 
 
 def test_a_stop_while_a_link_is_opened_is_not_slept_through(
-    store: SqliteStore, brokers: Brokers, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There was no link to wake yet."""
-    watching = make_watching(store, brokers, clock)
-    keep_one(store)
+    stage.keep_one()
     looked = Link.look
 
     def look(link: Link) -> Link:
-        watching.worker.stop.set()
+        stage.watching.worker.stop.set()
         return looked(link)
 
     monkeypatch.setattr(Link, "look", look)
     monkeypatch.setattr(Link, "wait", lambda _link, timeout_s: pytest.fail(f"rests {timeout_s} s"))
-    watching._step()
-    assert [one.is_open for one in brokers.made] == [True]
+    stage.watching._step()
+    assert [one.is_open for one in stage.made] == [True]
