@@ -17,12 +17,10 @@ def _problems(*found: EntryPoint) -> list[str]:
 
 
 def test_built_in_plugins_are_installed() -> None:
-    """The three built-in plugins are found through their entry points, like a stranger's."""
     assert set(load_plugins()) >= set(BUILT_IN)
 
 
 def test_missing_built_in_is_named() -> None:
-    """An installation without one of ours says which."""
     [problem] = _problems(*OURS[1:])
     assert problem.startswith("plugin redelivery: is missing")
 
@@ -43,6 +41,5 @@ def test_what_is_no_plugin_is_refused() -> None:
 
 
 def test_name_may_be_taken_once() -> None:
-    """Two installed plugins of one name are refused."""
     [problem] = _problems(*OURS, OURS[0])
     assert "another installed plugin has this name" in problem

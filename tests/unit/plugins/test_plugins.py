@@ -78,7 +78,6 @@ def test_redelivery_options_carry_every_field() -> None:
 
 @pytest.mark.parametrize("written", [None, -1])
 def test_no_limit_is_null_or_minus_one(written: int | None) -> None:
-    """Both the broker's -1 and null mean that there is no limit."""
     fields = {"maximum_redeliveries": written, "maximum_redelivery_delay_ms": written}
     rules = _parse("redelivery", {"default_entry": fields})
     assert isinstance(rules, RedeliveryRules)
@@ -86,7 +85,6 @@ def test_no_limit_is_null_or_minus_one(written: int | None) -> None:
 
 
 def test_discarding_patterns_are_a_text_or_a_list() -> None:
-    """Both forms give the broker's text."""
     for written in ("A.* B", ["A.*", "B"]):
         rules = _parse("discarding", {"drop_all": False, "drop_only": written})
         assert rules == DiscardingRules(drop_all=False, drop_only="A.* B", source=SOURCE)
@@ -179,13 +177,10 @@ def test_every_problem_is_found_at_once() -> None:
     ],
 )
 def test_wrong_option_is_one_problem(name: str, options: dict[str, object]) -> None:
-    """A wrong option is reported once and not followed by others."""
     assert len(_problems(name, options)) == 1
 
 
 def test_entry_knows_its_own_line() -> None:
-    """A mapping that knows its line gives it to its rule."""
-
     class Lines:
         line = 6
 
@@ -207,7 +202,6 @@ def test_entry_knows_its_own_line() -> None:
 def test_options_are_accepted_or_refused_but_never_crash(
     name: str, options: dict[str, object]
 ) -> None:
-    """Whatever a file holds, the answer is rules or problems."""
     plugin = load_plugins()[name]
     with suppress(ConfigError):
         plugin.compile(plugin.parse_options(options, SOURCE))
@@ -215,6 +209,5 @@ def test_options_are_accepted_or_refused_but_never_crash(
 
 @pytest.mark.parametrize("name", ["redelivery", "discarding", "deadletter"])
 def test_foreign_options_are_a_bug(name: str) -> None:
-    """Only the plugin's own options can be compiled."""
     with pytest.raises(TypeError):
         load_plugins()[name].compile({})

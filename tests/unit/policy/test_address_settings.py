@@ -54,7 +54,6 @@ _MANY += ["qu*", "a.b*"]
 
 
 def test_exact_comes_before_literal() -> None:
-    """Of an exact and a literal entry with the same text the exact one is first."""
     assert _order(_compiled("(a)", "a", "#", markers="()"), "a") == ["a", "(a)", "#"]
 
 
@@ -85,7 +84,6 @@ def test_any_words_inside_a_match_is_refused(match: str) -> None:
 
 
 def test_all_illegal_matches_are_reported_at_once() -> None:
-    """One error, every problem."""
     with pytest.raises(ConfigError) as caught:
         _compiled("#.a", "fine", "a.##")
     assert [problem.where for problem in caught.value.problems] == ["broker.xml:1", "broker.xml:3"]
@@ -130,13 +128,11 @@ def test_shorter_wins_among_equal_words_and_words_at_the_end_may_be_empty() -> N
 
 
 def test_a_single_marker_is_no_literal_match() -> None:
-    """The broker fails to cut it."""
     with pytest.raises(ConfigError, match="nothing stands between"):
         _compiled("|", markers="||")
 
 
 def test_rules_show_booleans_as_the_file_has_them() -> None:
-    """true, not True."""
     compiled = compile_address_settings(ArtemisRules(entries=(_entry("#", no_expiry=True),)))
     assert "no-expiry=true" in compiled.effective("a").rule("no_expiry")
 

@@ -41,7 +41,6 @@ def _dead_letter(delivery_count: int, **other: Unpack[Flags]) -> DeadLetter:
 
 
 def test_a_huge_exponent_saturates() -> None:
-    """No overflow reaches the caller."""
     settings = _decider(
         redelivery_delay_ms=1, redelivery_delay_multiplier=-3.0, max_redelivery_delay_ms=50
     ).effective("orders.eu")
@@ -75,7 +74,6 @@ def test_the_count_includes_the_delivery_that_failed() -> None:
 def test_without_a_dead_letter_address_the_broker_destroys_the_message(
     address: str | None, words: str
 ) -> None:
-    """The rule says so in words."""
     decision = _decider(max_delivery_attempts=1, dead_letter_address=address).decide(
         _dead_letter(1), None
     )
@@ -99,7 +97,6 @@ def test_an_expired_message_is_not_redelivered() -> None:
 
 
 def test_rules_name_every_entry_that_contributed() -> None:
-    """Each value stands with the entry that set it, defaults are named as such."""
     decider = compile_artemis(
         ArtemisRules(
             entries=(

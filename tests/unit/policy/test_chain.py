@@ -77,7 +77,6 @@ def test_row_17_last_plugin_is_asked_first() -> None:
 
 
 def test_the_rule_names_the_whole_chain() -> None:
-    """A dead letter that was passed on says by which rule, then where it ended."""
     plugins = load_plugins()
     no_policy = RedeliveryRules(source=_at(9))
     assert compile_classic(_rules(no_policy), plugins).decide(DEAD, None) == DeadLetterTo(
@@ -92,7 +91,6 @@ def test_the_rule_names_the_whole_chain() -> None:
 
 
 def test_a_plugin_may_stand_in_the_chain_twice() -> None:
-    """As in the broker, each use asks its own rules."""
     inner = RedeliveryRules(default_entry=RedeliveryPolicy(maximum_redeliveries=3))
     chain = compile_classic(_rules(inner, REDELIVERY), load_plugins())
     decision = chain.decide(DeadLetter(queue("A"), 2), None)
@@ -102,7 +100,6 @@ def test_a_plugin_may_stand_in_the_chain_twice() -> None:
 
 @given(st.lists(st.booleans(), max_size=6))
 def test_first_answer_from_the_end_wins(answers: list[bool]) -> None:
-    """The last decider with an answer decides; without any the answer is None."""
     deciders = [_Always(Park(str(i)) if a else None) for i, a in enumerate(answers)]
     expected = [i for i, answer in enumerate(answers) if answer]
     decision = Chain(deciders).decide(DEAD, None)
@@ -110,7 +107,6 @@ def test_first_answer_from_the_end_wins(answers: list[bool]) -> None:
 
 
 def test_missing_plugin_and_refused_options_are_reported_together() -> None:
-    """Every problem of the chain at once, each with its place."""
     unknown = PluginRules(name="unheard", options=None, source=_at(5))
     broken = PluginRules(
         name="discarding", options=DiscardingRules(drop_only="A(", source=_at(6)), source=_at(6)
@@ -125,8 +121,6 @@ def test_missing_plugin_and_refused_options_are_reported_together() -> None:
 
 
 def test_a_strangers_plugin_is_asked_like_ours() -> None:
-    """A plugin that is found by name gets its options and its turn."""
-
     class Parks:
         name = "parks"
 

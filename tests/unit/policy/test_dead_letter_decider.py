@@ -103,7 +103,6 @@ def test_expired_are_kept_unless_unwanted() -> None:
 
 
 def test_discarding_strategy_keeps_nothing() -> None:
-    """Its other attributes have no effect."""
     strategy = DiscardingDeadLetterStrategy(process_non_persistent=True, source=SOURCE)
     assert _decide(strategy, "A") == Discard(
         WrittenLine("discarding defaultEntry", "activemq.xml:30")

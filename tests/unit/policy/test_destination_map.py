@@ -77,7 +77,6 @@ def test_row_6_chance_becomes_a_rule_and_a_warning(
 
 
 def test_row_6_two_entries_of_one_name_are_ambiguous() -> None:
-    """Of two entries with the same name the first in the file wins, with a warning."""
     for name in ("A.B", "A.*", "A.>"):
         twice = DestinationMap([([queue(name)], 1), ([queue(name)], 2)])
         assert twice.find(queue("A.B")) == 1
@@ -97,14 +96,12 @@ def test_names_are_ordered_by_utf_16_units() -> None:
 
 
 def test_pattern_is_described_as_an_operator_writes_it() -> None:
-    """The text of a pattern is the attribute of the XML."""
     assert describe_pattern([queue("A.>")]) == 'queue="A.>"'
     assert describe_pattern([topic("A"), queue("B")]) == 'topic="A,queue://B"'
     assert describe_pattern([parse_destination("temp-queue://>")]) == 'tempQueue=">"'
 
 
 def test_number_of_listed_groups_is_bounded() -> None:
-    """A map made of nothing but ambiguities makes neither the list nor the work endless."""
     circles = [[queue(f"{first}.B{n}.*")] for n in range(80) for first in ("*", "A")]
     circles += [[queue("A.*.C")], [queue("A.*.D")]]
     assert {len(group) for group in list_ambiguities(circles)} == {3}
@@ -123,7 +120,6 @@ def test_many_matching_entries_are_compared_in_one_pass() -> None:
 def test_every_match_is_found_and_nothing_else(
     entries: list[tuple[Destination, ...]], name: str
 ) -> None:
-    """A map finds a winner exactly when one of its entries alone would."""
     destination = queue(name)
     alone = [
         i for i, e in enumerate(entries) if DestinationMap([(e, i)]).find(destination) is not None
@@ -136,7 +132,6 @@ def test_every_match_is_found_and_nothing_else(
 def test_order_of_entries_only_matters_where_it_is_listed(
     entries: list[tuple[Destination, ...]], name: str
 ) -> None:
-    """Without a listed ambiguity, reversing the file changes no winner."""
     destination = queue(name)
     forward = DestinationMap([(e, i) for i, e in enumerate(entries)]).find(destination)
     backward = DestinationMap([(e, i) for i, e in reversed(list(enumerate(entries)))])
@@ -164,7 +159,6 @@ def test_listed_groups_cover_every_undecided_destination(
 
 
 def test_cost_does_not_grow_with_the_number_of_rules() -> None:
-    """Looking up visits the tree along one name, however many patterns there are."""
     entries = [([queue(f"S{n}.*.X")], n) for n in range(2000)]
     assert DestinationMap(entries).find(queue("S7.B.X")) == 7
     assert list_ambiguities([patterns for patterns, _ in entries]) == ()

@@ -63,7 +63,6 @@ def test_row_17_whole_name_must_match_without_its_prefix() -> None:
 
 
 def test_row_17_cause_makes_no_difference() -> None:
-    """Expired messages and duplicates are dropped too."""
     decider = DiscardingDecider(DiscardingRules(source=SOURCE))
     for dead in (
         DeadLetter(queue("A"), expired=True),

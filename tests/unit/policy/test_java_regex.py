@@ -66,13 +66,11 @@ DIFFERS = [
 
 @pytest.mark.parametrize(("pattern", "text"), MATCHES)
 def test_matches_as_java_does(pattern: str, text: str) -> None:
-    """A pattern accepts what Java accepts."""
     assert compile_java_regex(pattern).matches(text)
 
 
 @pytest.mark.parametrize(("pattern", "text"), DIFFERS)
 def test_refrains_as_java_does(pattern: str, text: str) -> None:
-    """A pattern does not accept what other engines would and Java does not."""
     assert not compile_java_regex(pattern).matches(text)
 
 
@@ -160,7 +158,6 @@ def test_refuses_what_java_refuses_with_the_position(pattern: str, position: int
     ],
 )
 def test_refuses_what_it_cannot_keep_with_the_position(pattern: str, position: int) -> None:
-    """A pattern whose meaning cannot be kept is refused, never reinterpreted."""
     with pytest.raises(JavaRegexError, match="not supported by amqsidecar") as refusal:
         compile_java_regex(pattern)
     position = min(position, len(pattern))
@@ -170,7 +167,6 @@ def test_refuses_what_it_cannot_keep_with_the_position(pattern: str, position: i
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(a|a)*b", "(.*a){20}"])
 def test_known_catastrophes_end(pattern: str) -> None:
-    """Patterns that hang other engines have an answer or a time-out soon."""
     with suppress(JavaRegexTimeout):
         compile_java_regex(pattern).matches("a" * 60 + "!")
 
@@ -198,7 +194,6 @@ def test_halves_of_a_pair_are_one_character() -> None:
 
 
 def test_pattern_can_be_read_back() -> None:
-    """A compiled pattern knows how it was written."""
     regex = compile_java_regex("foo.*")
     assert regex.pattern == "foo.*"
     assert repr(regex) == "JavaRegex('foo.*')"

@@ -71,7 +71,6 @@ def test_row_5_exhausted_message_is_dropped_when_configured() -> None:
 
 
 def test_row_5_unmatched_message_is_dropped_when_configured() -> None:
-    """fallbackToDeadLetter=false discards what no policy matches."""
     decider = _decider(fallback_to_dead_letter=False)
     assert decider.decide(_dead("B"), None) == Discard(
         WrittenLine("redeliveryPlugin fallbackToDeadLetter=false", "activemq.xml:9")
@@ -92,7 +91,6 @@ def test_expired_and_store_duplicates_are_passed_on_before_anything_else(kind: s
 
 
 def test_row_16_persistence_makes_no_difference() -> None:
-    """Non-persistent messages are redelivered too."""
     assert isinstance(_decider().decide(_dead(persistent=False), None), Redeliver)
 
 
@@ -111,7 +109,6 @@ def test_row_25_topic_is_decided_by_the_topics_own_rules() -> None:
 
 
 def test_row_4_only_the_count_it_is_given_counts() -> None:
-    """The same count gives the same decision, however often it is asked."""
     decider = _decider(2)
     assert {decider.decide(_dead(count=1), None) for _ in range(3)} == {
         decider.decide(_dead(count=1), None)
@@ -138,7 +135,6 @@ def test_chance_is_used_only_where_the_policy_asks_for_it() -> None:
 
 
 def test_destination_may_be_any_text() -> None:
-    """A strange destination gets an answer, not an exception."""
     for name in (".", "..", "*", ">", "A.*", "a,b", "\ud800", "x" * 10_000):
         destination = Destination(queue("A").kind, name)
         _decider().decide(DeadLetter(destination), None)

@@ -82,7 +82,6 @@ def test_row_1_initial_delay_is_verbatim_and_not_inherited() -> None:
 
 
 def test_row_3_overflow_saturates() -> None:
-    """A delay beyond 64 bits is the greatest long; it never wraps."""
     assert _delays(40, **EXP)[-1] == LONG_MAX
     assert _delays(1, initial_redelivery_delay_ms=LONG_MAX) == [LONG_MAX]
 
@@ -92,13 +91,11 @@ def test_row_3_overflow_saturates() -> None:
     [(1.9, 1), (-1.9, -1), (float("nan"), 0), (1e19, LONG_MAX), (-1e19, LONG_MIN)],
 )
 def test_trunc64_is_javas_cast(value: float, expected: int) -> None:
-    """A double becomes a long as Java's cast makes it."""
     assert trunc64(value) == expected
 
 
 @given(st.floats(allow_nan=False, min_value=-9e18, max_value=9e18))
 def test_trunc64_is_cut_off_toward_zero(value: float) -> None:
-    """Within 64 bits the cast cuts the fraction off."""
     assert trunc64(value) == int(value)
 
 
@@ -130,7 +127,6 @@ def test_row_2_chance_compounds_and_may_exceed_the_cap() -> None:
 
 @given(POLICIES, st.integers(-5, 60))
 def test_table_equals_the_brokers_loop(policy: RedeliveryPolicy, count: int) -> None:
-    """The remembered delays equal the broker's loop from the start at every dead letter."""
     delay = policy.initial_redelivery_delay_ms
     for _ in range(count):
         delay = next_redelivery_delay_ms(policy, delay, None)
@@ -147,7 +143,6 @@ def test_delay_is_always_a_long(policy: RedeliveryPolicy, count: int, seed: int)
 
 
 def test_hostile_count_costs_bounded_work() -> None:
-    """A count near the end of an int neither hangs nor fills memory."""
     fields = {"back_off_multiplier": 1.0000001, "initial_redelivery_delay_ms": 10**8}
     policy = RedeliveryPolicy(use_exponential_back_off=True, **fields)  # type: ignore[arg-type]
     table = DelayTable(policy)

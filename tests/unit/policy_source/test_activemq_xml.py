@@ -183,7 +183,6 @@ def test_an_interceptor_that_is_not_known_is_named_in_a_warning() -> None:
 
 
 def test_a_file_with_everything() -> None:
-    """Every element and attribute that concerns dead letters arrives, with file and line."""
     rules = _file("full.activemq.xml")
     assert rules.scheduler_support
     assert rules.plugins == (
@@ -293,7 +292,6 @@ def test_spring_beans_mean_the_same_as_elements() -> None:
 
 
 def test_every_problem_is_reported_at_once_with_its_line() -> None:
-    """One run shows all that is wrong, in the order of the file."""
     with pytest.raises(ConfigError) as caught:
         _file("bad.activemq.xml")
     assert [str(problem) for problem in caught.value.problems] == [
@@ -422,14 +420,12 @@ def test_a_child_destination_wins_over_attributes() -> None:
     ],
 )
 def test_surprises_are_named_in_a_warning(plugins: str, policies: str, words: str) -> None:
-    """Each is one sentence that begins with file and line."""
     warnings = _read(_broker(plugins, policies)).warnings
     (found,) = [warning for warning in warnings if words in warning]
     assert found.startswith("a.xml:1: ")
 
 
 def test_plain_rules_have_no_warnings() -> None:
-    """A file without surprises gives no warning."""
     text = _broker(
         _redelivery('<redeliveryPolicy queue="A"/>') + _dropping(r"A\..* B a{1,2}\w+"),
         '<policyEntry queue="A"><deadLetterStrategy>'
@@ -557,7 +553,6 @@ def test_placeholders_come_from_the_environment() -> None:
     ],
 )
 def test_files_that_say_nothing_usable_are_refused(text: str, words: str) -> None:
-    """Each with a sentence that says what is wrong."""
     assert any(words in problem for problem in _problems(text))
 
 
@@ -570,7 +565,6 @@ def test_entities_are_never_expanded() -> None:
 
 
 def test_a_file_above_the_size_limit_is_refused() -> None:
-    """No parser sees it."""
     with pytest.raises(ConfigError, match="at most"):
         read_activemq_xml("a.xml", b"<broker>" + b" " * 9_000_000 + b"</broker>", {})
 
@@ -612,7 +606,6 @@ def test_a_connection_uri_keeps_no_password_in_messages() -> None:
 
 
 def test_no_limit_in_a_uri_is_none() -> None:
-    """The broker writes -1."""
     policy = read_jms_uri(
         "tcp://h?jms.redeliveryPolicy.maximumRedeliveries=-1&"
         "jms.redeliveryPolicy.maximumRedeliveryDelay=-1&jms.redeliveryPolicy.backOffMultiplier=2.5"

@@ -117,7 +117,6 @@ def test_bad_numbers_are_fatal(element: str, words: str) -> None:
 
 
 def test_every_problem_is_reported_at_once() -> None:
-    """Bad values, a missing match and an illegal match together."""
     problems = _problems(
         '<address-settings><address-setting match="a.#.b"/>'
         "<address-setting/>"
@@ -233,14 +232,12 @@ def test_what_ends_the_start_of_a_broker_is_refused() -> None:
     ],
 )
 def test_surprises_are_named_in_a_warning(children: str, match: str, words: str) -> None:
-    """Each is one sentence that begins with file and line."""
     rules = _read(_setting(children, match) + "<literal-match-markers>()</literal-match-markers>")
     assert [True for warning in rules.warnings if words in warning] == [True]
     assert all(warning.startswith("b.xml:1: ") for warning in rules.warnings)
 
 
 def test_settings_without_surprises_have_no_warnings() -> None:
-    """Limits and a dead-letter address that keeps what it gets."""
     rules = _read(
         "<address-settings>"
         '<address-setting match="#"><dead-letter-address>D</dead-letter-address>'
@@ -279,7 +276,6 @@ def test_included_files(tmp_path: Path) -> None:
 
 
 def test_includes_without_end_are_refused(tmp_path: Path) -> None:
-    """A file that includes itself stops at a bound."""
     main = tmp_path / "broker.xml"
     main.write_text(
         '<core xmlns="urn:activemq:core"><xi:include xmlns:xi="http://www.w3.org/2001/XInclude" '

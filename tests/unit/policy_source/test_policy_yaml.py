@@ -94,7 +94,6 @@ def test_options_of_a_third_party_are_written_as_they_are() -> None:
 
 
 def test_classic_policy_with_lines() -> None:
-    """Every rule knows its file and line."""
     rules = _read(
         "plugins:\n"
         "  - redelivery:\n"
@@ -192,7 +191,6 @@ def test_artemis_policy_with_lines() -> None:
 
 
 def test_every_problem_of_an_artemis_policy_is_reported_at_once() -> None:
-    """Each with its own line and, where one is near, a suggestion."""
     problems = _problems(
         "address_settings:\n"
         "  - match: a\n"
@@ -256,7 +254,6 @@ def test_every_problem_of_a_classic_policy_is_reported_at_once() -> None:
     ],
 )
 def test_files_that_are_no_policy_are_refused(text: str, words: str) -> None:
-    """Each with a sentence that says what is wrong."""
     if words:
         assert any(words in problem for problem in _problems(text))
     else:
@@ -276,7 +273,6 @@ def test_a_file_that_is_missing_or_not_text_is_refused(tmp_path: Path) -> None:
 
 
 def test_inline_rules_have_the_key_path_as_place() -> None:
-    """A mapping of the configuration is a policy too."""
     rules = load_policy({"address_settings": [{"match": "a"}]}, PLUGINS, {})
     assert isinstance(rules, ArtemisRules)
     assert str(rules.entries[0].source) == "policy.rules"
@@ -299,7 +295,6 @@ _SETTINGS = st.builds(
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(st.text("ab./ é'\"\\:-", max_size=6), _SETTINGS), max_size=4))
 def test_round_trip_of_artemis_rules(entries: list[tuple[str, AddressSettings]]) -> None:
-    """Write, read: the same entries."""
     matches = dict(entries)
     rules = ArtemisRules(
         entries=tuple(
@@ -415,7 +410,6 @@ def test_round_trip_of_classic_rules(
     interceptors: DestinationInterceptors,
     scheduler_support: bool,
 ) -> None:
-    """Write, read: the same plugins, strategies and interceptors in the same order."""
     rules = ClassicRules(
         plugins=plugins,
         dead_letter=DeadLetterRules(entries=entries),
