@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ from pipeline.generated import Generated
 from pipeline.running import tables_in
 from support.histories.spark_cluster import SparkCluster
 from support.histories.spark_home import FAST_START, java_options, spark_home
+from support.machine.processes import run_program
 from support.tier import at_length
 
 DEPLOYMENT = Path(__file__).parents[2] / "deploy" / "spark"
@@ -54,19 +54,8 @@ def conf_options() -> list[str]:
 
 
 def finish(command: list[str], **environment: str) -> None:
-    done = subprocess.run(
-        command,
-        env={
-            **os.environ,
-            "SPARK_HOME": str(spark_home()),
-            "SPARK_LOCAL_IP": "127.0.0.1",
-            **environment,
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-5_000:]
+    places = {"SPARK_HOME": str(spark_home()), "SPARK_LOCAL_IP": "127.0.0.1"}
+    run_program(command, code=0, env={**os.environ, **places, **environment})
 
 
 # Why in proof: below, one job on the cluster writes what it writes on one machine.
@@ -101,13 +90,8 @@ def test_submit_brings_all_that_workers_need(
 
 
 def test_submit_without_a_job_says_how() -> None:
-    done = subprocess.run(
-        [sys.executable, DEPLOYMENT / "submit", "--master", "spark://127.0.0.1:1"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 1
+    command = [sys.executable, DEPLOYMENT / "submit", "--master", "spark://127.0.0.1:1"]
+    done = run_program(command, code=1)
     assert done.stderr.startswith("usage: submit [OPTIONS OF SPARK-SUBMIT] -- JOB")
 
 

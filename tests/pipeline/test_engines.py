@@ -23,10 +23,10 @@ from amqsidecar.pipeline.tables import EVERYWHERE
 from pipeline.journals import write_journal
 from pipeline.recovery.histories import row
 from pipeline.recovery.test_recovery import life
-from pipeline.running import rows_of, tables_in
+from pipeline.running import installed, rows_of, tables_in
 from support.histories.spark_home import java_options
 from support.machine.ports import free_port, is_open
-from support.machine.processes import wait_or_kill
+from support.machine.processes import run_program, wait_or_kill
 from support.maven import libraries
 from support.waiting import eventually
 
@@ -92,22 +92,9 @@ def expected(journal: Path) -> dict[str, list[str]]:
     return tables(journal, "newest", {})
 
 
-def installed(folder: Path, *packages: str) -> dict[str, str]:
-    """Return the environment of a Python that finds packages before its own."""
-    pip = (sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
-    subprocess.run([*pip, "--no-compile", "--target", folder, *packages], check=True)
-    return {"PYTHONPATH": os.pathsep.join(filter(None, (str(folder), os.getenv("PYTHONPATH"))))}
-
-
 def run(environment: dict[str, str], *command: str) -> None:
-    done = subprocess.run(
-        [sys.executable, *command],
-        env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3_000:]
+    places = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", **environment}
+    run_program([sys.executable, *command], code=0, env=places)
 
 
 def tables(

@@ -12,8 +12,9 @@ import pandas
 import pytest
 
 from pipeline.journals import write_segments
+from pipeline.running import installed
 from support.machine.ports import free_port, is_open
-from support.machine.processes import wait_or_kill
+from support.machine.processes import run_program, wait_or_kill
 from support.waiting import eventually
 
 PAGE = Path(__file__).parents[2] / "deploy" / "reference" / "journal.md"
@@ -89,16 +90,13 @@ PLACES = ("local", "remote")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """What the environment needs so that `s3://` is a server that runs; it holds nothing."""
     folder = tmp_path_factory.mktemp("packages")
-    pip = (sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
-    subprocess.run([*pip, "--no-compile", "--target", folder, *PACKAGES], check=True)
     port = free_port()
     keys = {"AWS_ACCESS_KEY_ID": "name", "AWS_SECRET_ACCESS_KEY": "word"}
     places = {
         "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
         "AWS_DEFAULT_REGION": "us-east-1",
-        "PYTHONPATH": os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH")))),
     }
-    environment = {**os.environ, **keys, **places}
+    environment = {**os.environ, **keys, **places, **installed(folder, *PACKAGES)}
     server = subprocess.Popen(
         [sys.executable, "-c", SERVER.format(port=port)],
         env=environment,
@@ -114,11 +112,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
 
 
 def finish(environment: dict[str, str], *command: str) -> str:
-    done = subprocess.run(
-        [sys.executable, *command], env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr[-3_000:]
-    return done.stdout
+    return run_program([sys.executable, *command], code=0, env=environment).stdout
 
 
 @pytest.mark.proof
@@ -170,6 +164,5 @@ def test_a_job_reads_and_writes_an_object_store(
 
     places = ("--events", f"{url}/table", "--output-folder", "none")
     command = (sys.executable, *COMMAND, job, *JOBS[job], *places)
-    done = subprocess.run(command, env=store, capture_output=True, text=True, check=False)
-    assert done.returncode == 78, done.stderr[-3_000:]
+    done = run_program(command, code=78, env=store)
     assert "Spark can't open this table of parquet; it may need a library" in done.stderr

@@ -4,7 +4,6 @@ import base64
 import hashlib
 import os
 import re
-import subprocess
 import sys
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
@@ -16,6 +15,7 @@ from lxml import etree
 from pyspark.sql import SparkSession
 
 from amqsidecar.pipeline.report import Report
+from support.machine.processes import run_program
 from support.web.page import elements, strings, text_of
 
 HOSTILE = (
@@ -188,13 +188,8 @@ for zone in (None, "UTC"):
         svg, _ = draw(alt.Chart(rows).mark_line().encode(x=x, y="n:Q"), "c")
         print(next(t for t in svg.itertext() if ":" in t))
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "TZ": "Pacific/Kiritimati"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    there = {**os.environ, "TZ": "Pacific/Kiritimati"}
+    done = run_program([sys.executable, "-c", code], code=0, env=there)
     assert done.stdout.split() == ["00:00"] * 4
 
 

@@ -1,7 +1,6 @@
 """What a session of ours is set to; where Spark does not start, a command says what it lacks."""
 
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,32 +10,22 @@ from pyspark.sql import SparkSession
 
 from amqsidecar.pipeline.python_daemon import without_zips
 from support.histories.spark_home import INSTALLED
+from support.machine.processes import run_program
 
 
 def test_without_java_a_job_says_that_it_needs_it(tmp_path: Path) -> None:
     job = ["causes", "--events", str(tmp_path), "--output-folder", str(tmp_path / "out")]
-    done = subprocess.run(
-        [sys.executable, "-m", "amqsidecar", "pipeline", *job],
-        env={**os.environ, "JAVA_HOME": str(tmp_path / "absent")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 78
+    without = {**os.environ, "JAVA_HOME": str(tmp_path / "absent")}
+    done = run_program([sys.executable, "-m", "amqsidecar", "pipeline", *job], code=78, env=without)
     assert "It needs Java 17 or later" in done.stderr
     assert "Traceback" not in done.stderr
 
 
 def test_a_master_counts_before_the_remote_of_the_environment(tmp_path: Path) -> None:
     job = ["causes", "--events", str(tmp_path / "absent"), "--output-folder", str(tmp_path / "out")]
-    done = subprocess.run(
-        [sys.executable, "-m", "amqsidecar", "pipeline", *job, "--master", "local[1]"],
-        env={**os.environ, "SPARK_REMOTE": "sc://127.0.0.1:1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 78, done.stderr[-2_000:]
+    command = [sys.executable, "-m", "amqsidecar", "pipeline", *job, "--master", "local[1]"]
+    remote = {**os.environ, "SPARK_REMOTE": "sc://127.0.0.1:1"}
+    done = run_program(command, code=78, env=remote)
     assert "expected the folder of a journal" in done.stderr
 
 

@@ -1,6 +1,5 @@
 """Many journals become one table: each event once, by UTC day, whatever order they come in."""
 
-import subprocess
 import sys
 from collections import Counter
 from dataclasses import replace
@@ -16,6 +15,7 @@ from amqsidecar.pipeline.sources.events import read_events
 from amqsidecar.pipeline.sources.ingest import IngestOptions, run_ingest, with_day
 from amqsidecar.pipeline.tables import EVENTS, EVENTS_BY_DAY
 from pipeline.journals import START_MS, event, write_rows, write_segments
+from support.machine.processes import run_program
 
 DAY_MS = 86_400_000
 
@@ -180,10 +180,9 @@ def test_a_worker_that_starts_too_late_is_tried_again_and_reported_in_one_senten
     command += ["--journal", options.journals[0], "--table", options.table]
     command += ["--checkpoint", options.checkpoint]
     late = ["--conf", "spark.python.authenticate.socketTimeout=1ms"]
-    done = subprocess.run([*command, *late], capture_output=True, text=True, check=False)
-    assert done.returncode == 69
+    done = run_program([*command, *late], code=69)
     assert done.stderr.count("reader_not_started") == 2
     assert done.stderr.splitlines()[-1].startswith("amqsidecar: Spark's Python worker did not")
     assert "a fault of amqsidecar" not in done.stderr
     assert "java.lang.Thread" not in done.stderr
-    assert subprocess.run(command, check=False).returncode == 0
+    run_program(command, code=0)
