@@ -373,7 +373,7 @@ def _is_number(value: SelectorValue) -> TypeGuard[int | float]:
 def _like(value: _Node, pattern: str, escape: str) -> _Node:
     if len(escape) > 1:
         raise _Undecided
-    parts: list[str] = []
+    parts = [""]
     characters = iter(pattern)
     for one in characters:
         if one == escape:
@@ -381,11 +381,17 @@ def _like(value: _Node, pattern: str, escape: str) -> _Node:
             # Why: the broker writes it into a Java pattern as two hexadecimal digits.
             if escaped and not 0x10 <= ord(escaped) <= 0xFF:
                 raise _Undecided
-            parts.append(re.escape(escaped))
+            parts[-1] += re.escape(escaped)
+        elif one == "%":
+            parts.append("")
         else:
-            parts.append({"%": ".*?", "_": "."}.get(one) or re.escape(one))
-    found = re.compile("".join(parts), re.DOTALL)
-
+            parts[-1] += "." if one == "_" else re.escape(one)
+    first, *middle = parts
+    if middle:
+        # Why atomic: the first place of each part will do, and no text may take for ever.
+        last = middle.pop()
+        first += "".join(f"(?>.*?{one})" for one in middle) + f".*{last}"
+    found = re.compile(first, re.DOTALL)
     return _of([value], lambda text: isinstance(text, str) and found.fullmatch(text) is not None)
 
 

@@ -1,5 +1,6 @@
 """JMS selectors; what Artemis answers to many is compared in `oracle/test_selector_oracle.py`."""
 
+import re
 import string
 from typing import Any
 
@@ -52,6 +53,20 @@ PROPERTIES: dict[str, Any] = {
 )
 def test_a_selector(text: str, expected: bool | None) -> None:
     assert parse_selector(text).matches(PROPERTIES.get) is expected
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("end", ["b", "_b", "b%", "_"])
+def test_a_like_of_many_wildcards_is_decided_for_a_text_that_nearly_matches(end: str) -> None:
+    selector = parse_selector(f"color LIKE '%{'a%' * 8}{end}'")
+    assert selector.matches({"color": "a" * 5_000}.get) is (end == "_")
+
+
+@given(st.text(alphabet="ab%_", max_size=8), st.text(alphabet="ab", max_size=8))
+def test_a_like_is_what_its_wildcards_mean(pattern: str, text: str) -> None:
+    plain = re.compile(pattern.replace("%", ".*").replace("_", "."))
+    found = parse_selector(f"color LIKE '{pattern}'").matches({"color": text}.get)
+    assert found is (plain.fullmatch(text) is not None)
 
 
 @given(st.text(alphabet=[*string.printable, "ä", "\0"], max_size=60))
