@@ -540,6 +540,21 @@ def test_a_snoozed_group_comes_back_with_its_next_death_or_at_its_time(
     assert (after.owner, after.snoozed_until_ms) == ("ann", 0)
 
 
+def test_a_snooze_that_a_death_ended_does_not_come_back_with_a_note_on_a_muted_group(
+    store: SqliteStore,
+) -> None:
+    keep(store, [dead(1, LIMIT, NOW_MS - 60_000, destination=PAY)])
+    group, ann = (PAY, LIMIT), "cli:ann"
+    both = write_note(store, group, "", ann, NOW_MS, snooze_ms=2 * HOUR_MS, is_muted=True)
+    assert (both.snoozed_until_ms, both.muted_deaths) == (NOW_MS + 2 * HOUR_MS, 1)
+    keep(store, [dead(2, LIMIT, NOW_MS + 60_000, destination=PAY)])
+    now_ms = NOW_MS + 120_000
+    assert len(read_overview(store, now_ms).snoozed) == 1
+    assert write_note(store, group, "seen", ann, now_ms).snoozed_until_ms == 0
+    write_note(store, group, "", ann, now_ms + 1, is_muted=False)
+    assert [one.cause_group for one in read_overview(store, now_ms + 2).groups] == [LIMIT]
+
+
 def test_the_last_hour_is_counted_by_the_minute_of_all_and_of_one_group(store: SqliteStore) -> None:
     keep(
         store,

@@ -86,12 +86,16 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
         had = None if self.note is None else self.note.muted_deaths
         return had is not None and trend(self.recent, had, is_new=False) is not Trend.UP
 
+    def snoozed_until(self, now_ms: int) -> int:
+        """Return the end of its snooze; 0 = it has none, or one died since."""
+        note = self.note
+        if note is None or note.at_ms < self.last_at_ms or note.snoozed_until_ms <= now_ms:
+            return 0
+        return note.snoozed_until_ms
+
     def is_snoozed(self, now_ms: int) -> bool:
         """Whether it is muted now, or snoozed without a death since."""
-        note = self.note
-        if self.is_muted or note is None:
-            return self.is_muted
-        return note.snoozed_until_ms > now_ms and note.at_ms >= self.last_at_ms
+        return self.is_muted or self.snoozed_until(now_ms) > 0
 
 
 def messages_of(deaths: Iterable[FailureCount]) -> int:

@@ -61,7 +61,7 @@ def write_note(
         destination=group.destination, cause_group=group.cause_group, at_ms=0, author="", text=""
     )
     muted = group.recent if is_muted else had.muted_deaths if group.is_muted else None
-    until_ms = had.snoozed_until_ms if group.is_snoozed(now_ms) else 0
+    until_ms = group.snoozed_until(now_ms)
     note = GroupNote(
         destination=group.destination,
         # Why: it is the former group that stands alone again.
