@@ -11,8 +11,8 @@ PYTEST := PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(CURDIR)/$(VENV)/pycache
 # What only `make proof` runs is deselected; PROOF=1 runs it, and goes on at length elsewhere (tests/support/tier.py).
 TIER := $(if $(PROOF),,-m "not proof")
 export PROOF
-# Why more than processors: tests on real brokers wait most of the time. A worker may need 1 GB.
-WORKERS := 6
+# Why more than processors: tests on real brokers wait. Why no more: each starts brokers and imports all tests. May need 1 GB.
+WORKERS := 5
 # Tests without brokers, and tests on real brokers.
 ALONE := tests/unit tests/tidy tests/simulation tests/fuzz
 SHARED := tests/contract tests/oracle tests/end_to_end tests/matrix tests/field tests/monitoring tests/helm tests/image tests/documentation tests/pipeline tests/bench tests/chaos tests/combinations
@@ -92,7 +92,7 @@ shared: setup
 	$(PYTEST) $(TIER) --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(SHARED)
 
 .PHONY: test
-test: setup ## what must pass for every change: the above, and each claim on a real broker; WORKERS=6
+test: setup ## what must pass for every change: the above, and each claim on a real broker; WORKERS=5
 	@# Why beside each other: each keeps one processor busy, or waits for the network.
 	$(MAKE) --jobs=2 $(VENV)/.compiled brokers static
 	@# Why beside each other: tests without brokers use the processors while the others wait.
