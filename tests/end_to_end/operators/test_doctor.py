@@ -24,11 +24,11 @@ from support.jms.peer import JmsMessage, JmsPeer
 from support.links.amqp_artemis import AmqpArtemisHarness, leave_before_commit
 from support.links.openwire import OpenWireHarness
 from support.machine.ports import free_port
-from support.machine.processes import run_program
+from support.sidecar import forked
 from support.sidecar.doctor import Verdict, run_doctor
 from support.sidecar.policy import write_policy
-from support.sidecar.process import COMMAND, SidecarProcess
-from support.versions import CLASSIC_5, CLASSIC_6
+from support.sidecar.process import SidecarProcess
+from support.versions import CLASSIC_5
 from support.waiting import eventually
 from support.wires.openwire import WireMessage
 
@@ -36,15 +36,15 @@ pytestmark = pytest.mark.broker
 
 
 @pytest.fixture(scope="module")
-def classic_5() -> Iterator[Broker]:
+def classic_6() -> Iterator[Broker]:
     """A broker of our own: others leave dead letters and settings in theirs."""
-    with ClassicBroker(CLASSIC_5) as started:
+    with ClassicBroker() as started:
         yield started
 
 
 @pytest.fixture(scope="module")
-def classic_6() -> Iterator[Broker]:
-    with ClassicBroker(CLASSIC_6) as started:
+def classic_5() -> Iterator[Broker]:
+    with ClassicBroker(CLASSIC_5) as started:
         yield started
 
 
@@ -52,6 +52,12 @@ def classic_6() -> Iterator[Broker]:
 def artemis() -> Iterator[Broker]:
     with ArtemisBroker() as started:
         yield started
+
+
+@pytest.fixture(params=["classic_6", "artemis", pytest.param("classic_5", marks=pytest.mark.proof)])
+def broker(request: pytest.FixtureRequest) -> Broker:
+    found: Broker = request.getfixturevalue(request.param)
+    return found
 
 
 POLICY = {
@@ -312,11 +318,8 @@ def test_what_a_run_would_leave_is_counted_on_classic(
 
 def test_an_unreachable_broker_is_one_line(tmp_path: Path) -> None:
     """Exit code 69, and nothing on standard output."""
-    done = run_program(
-        [*COMMAND, "doctor", "--set", f"broker.url=openwire://127.0.0.1:{free_port()}"],
-        timeout=120,
-        cwd=tmp_path,
-    )
+    url = f"broker.url=openwire://127.0.0.1:{free_port()}"
+    done = forked.run(["doctor", "--set", url], timeout=120, cwd=tmp_path)
     assert done.returncode == 69
     assert done.stdout == ""
     assert len(done.stderr.splitlines()) == 1
@@ -461,8 +464,7 @@ def test_the_guides_go_together_on_a_broker_with_one_attempt(tmp_path: Path) -> 
 
         def run() -> tuple[int, str]:
             path.write_text("\n".join(lines), encoding="utf-8")
-            command = [*COMMAND, "doctor", "--config", str(path)]
-            done = run_program(command, timeout=120)
+            done = forked.run(["doctor", "--config", str(path)], timeout=120)
             return done.returncode, done.stdout
 
         code, before = run()
@@ -522,7 +524,7 @@ STAMPS = '<timeStampingBrokerPlugin zeroExpirationOverride="3600000"/>'
 
 def test_a_classic_that_lets_the_token_expire_is_found_and_mended(tmp_path: Path) -> None:
     """The plug-in that gives every message an expiration, and the line that stops it."""
-    with ClassicBroker(CLASSIC_5, plugins=STAMPS) as broker:
+    with ClassicBroker(plugins=STAMPS) as broker:
         before = run_doctor(broker.openwire_url, tmp_path)
         [problem] = before.problems
         replace_in_file(broker, STAMPS, problem["mend"])
@@ -563,14 +565,14 @@ def test_counters_at_the_web_console_prove_outcomes_and_what_is_missing_is_named
     assert no_jolokia["severity"] == "warning"
 
 
-def test_every_wire_of_a_stock_classic_is_judged(classic_5: ClassicBroker, tmp_path: Path) -> None:
+def test_every_wire_of_a_stock_classic_is_judged(classic_6: ClassicBroker, tmp_path: Path) -> None:
     """STOMP and AMQP with what they can't do; openwire:// is the line that mends it."""
     by_wire = {
         name: run_doctor(url, tmp_path, "intake.queues=[ActiveMQ.DLQ, DLQ.>]")
         for name, url in {
-            "stomp": classic_5.stomp_url,
-            "amqp": classic_5.amqp_url,
-            "amqp-jms": classic_5.amqp_jms_url,
+            "stomp": classic_6.stomp_url,
+            "amqp": classic_6.amqp_url,
+            "amqp-jms": classic_6.amqp_jms_url,
         }.items()
     }
     for verdict in by_wire.values():
@@ -632,11 +634,9 @@ def test_as_text_each_line_to_be_copied_stands_alone(
         f"store.url=sqlite:///{tmp_path / 'schedule.db'}",
         "store.accept_orphans=true",
     )
-    done = run_program(
-        [*COMMAND, "doctor", *(part for one in sets for part in ("--set", one))],
-        timeout=120,
-        code=0,
-    )
+    options = (part for one in sets for part in ("--set", one))
+    done = forked.run(["doctor", *options], timeout=120)
+    assert done.returncode == 0
     lines = [line.strip() for line in done.stdout.splitlines()]
     assert (
         '<address-setting match="DLQ"><max-delivery-attempts>-1</max-delivery-attempts>'
@@ -686,7 +686,7 @@ def test_a_full_disk_of_the_broker_is_named_and_mended(tmp_path: Path, wire: str
 
 
 def test_a_classic_counts_acknowledgements_by_the_line_that_is_printed(tmp_path: Path) -> None:
-    with ClassicBroker(CLASSIC_6, plugins="<forcePersistencyModeBrokerPlugin/>") as broker:
+    with ClassicBroker(plugins="<forcePersistencyModeBrokerPlugin/>") as broker:
         JmsPeer.of(broker, "openwire").fill("ActiveMQ.DLQ", 1, size=10)
         [without] = run_doctor(broker.openwire_url, tmp_path).of("outcomes")
         replace_in_file(broker, "</plugins>", f"{without['mend']}</plugins>")
