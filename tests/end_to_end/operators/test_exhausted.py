@@ -183,68 +183,6 @@ def site(broker: Broker, tmp_path: Path, unique: str) -> Iterator[Site]:
         purge(broker, site.final)
 
 
-@on_counting_in_proof
-def test_paged_at_three_some_of_many_after_everything_has_exhausted(
-    site: Site, capsys: pytest.CaptureFixture[str]
-) -> None:
-    # Why: no window of a few seconds may go by without a look.
-    site.sidecar.options.append("outcomes.interval_s=1")
-    site.sidecar.start()
-    site.exhaust(site.others, ALL - OURS)
-    site.exhaust(site.ours, OURS)
-    site.wait_until_counted()
-    chosen = ("--state", "exhausted", "--destination", site.ours)
-    [example] = site.sidecar.rows(*chosen, "--limit", "1")
-    order = [one.test_id for one in site.peer.browse(site.final)]
-    began_s, commands = time.monotonic(), 0
-
-    def command(*words: str) -> str:
-        nonlocal commands
-        commands += 1
-        return site.sidecar.run_command(*words)
-
-    # What a person sees first: how many of which destination, where, since when.
-    said = command("status")
-    assert f"{OURS} of queue://{site.ours} in queue://{site.final}, the first since" in said
-    assert f"{ALL - OURS} of queue://{site.others} in queue://{site.final}" in said
-    preview = json.loads(command("retry", *chosen, "--dry-run", "--output", "json"))
-    assert preview["count"] == OURS
-    assert any("are in their final dead-letter queue" in note for note in preview["notes"])
-    # One command, and they live again; the service was never stopped.
-    command("retry", *chosen, "--yes", "--window", "5s", "--reason", "OPS-1207: mended")
-
-    def outcomes() -> dict[str, int]:
-        found = site.sidecar.json_command("operation show", "1")["outcomes"]
-        return {kind: count for kind, count in found.items() if count}
-
-    with site.peer.start_flaky_consumer(site.ours, how=site.how) as consumer:
-        eventually(
-            lambda: outcomes() == {"consumed": OURS},
-            within_s=120,
-            what="the broker's counters prove that all that was chosen is consumed",
-            last=lambda _: str(outcomes()),
-        )
-        consumed = consumer.wait_for_successes(OURS)
-    told = json.loads(command("operation show", "1", "--output", "json"))
-    with capsys.disabled():
-        spent_s = time.monotonic() - began_s
-        print(f"\n{OURS} of {ALL:,}: {commands} commands, {spent_s:.1f} s, {site.final}")
-    assert told["operation"]["changed"] == OURS
-    assert told["outcomes"]["consumed"] == OURS == len(set(consumed)) == len(consumed)
-    assert site.peer.consume(site.ours, wait_ms=300) == []
-    eventually(
-        lambda: site.exhausted(site.others, in_queue=True) == ALL - OURS == site.status()["total"],
-        what="what nobody chose is in its final queue",
-    )
-    assert site.exhausted(site.ours) == 0
-    kept = [one for one in order if one.startswith(site.others)]
-    assert [one.test_id for one in site.peer.browse(site.final)][: len(kept)] == kept
-    for name in (example["redelivery_id"], str(example["id"])):
-        history = site.sidecar.run_command("show", name)
-        assert "life 2 begins: to queue" in history
-        assert "because: OPS-1207: mended" in history
-
-
 @on_artemis_in_proof
 def test_what_lies_in_the_final_queue_is_shown_and_does_not_move(
     site: Site, tmp_path: Path

@@ -18,6 +18,8 @@ from support.waiting import eventually
 pytestmark = pytest.mark.broker
 
 FOREIGN = 3
+# Why seldom: each look asks all screens.
+EVERY_S = 5
 PROVED_WITHIN_S = 120
 """A group is judged a minute after its last re-send; looks are 30 seconds apart."""
 
@@ -85,7 +87,7 @@ def agree(site: Site, expected: dict[str, int]) -> None:
     eventually(
         all_agree,
         within_s=PROVED_WITHIN_S,
-        every_s=2,
+        every_s=EVERY_S,
         what=f"all screens show {expected}",
         last=lambda _: str(seen()),
     )
@@ -123,7 +125,7 @@ def all_show(read: Callable[[], Mapping[str, float]], number: int, what: str) ->
     eventually(
         lambda: set(read().values()) == {number},
         within_s=PROVED_WITHIN_S,
-        every_s=2,
+        every_s=EVERY_S,
         what=f"{what}: all screens show {number}",
         last=lambda _: str(read()),
     )
@@ -152,7 +154,7 @@ def acts_agree(site: Site, expected: Mapping[str, int]) -> None:
     eventually(
         lambda: all(one == expected for one in shown().values()),
         within_s=PROVED_WITHIN_S,
-        every_s=2,
+        every_s=EVERY_S,
         what=f"all screens show {expected}",
         last=lambda _: str(shown()),
     )
@@ -178,11 +180,11 @@ class Claims:
 
 @contextmanager
 def listening(site: Site) -> Iterator[Claims]:
-    """Read the first screen every second while the block runs."""
+    """Read the first screen all the time while the block runs."""
     claims, stop = Claims(), Event()
 
     def listen() -> None:
-        while not stop.wait(1):
+        while not stop.wait(2):
             seen = overview(site)
             claims.missing += seen["missing"]
             claims.solved |= {one["group"]["destination"] for one in seen["solved"]}
