@@ -34,7 +34,7 @@ from support.waiting import eventually
 
 pytestmark = pytest.mark.broker
 
-MESSAGES = at_length(2_000, otherwise=400)
+MESSAGES = at_length(2_000, otherwise=280)
 KILLS_PER_CRASH_POINT = at_length(3, otherwise=1)
 RANDOM_KILLS = at_length(4, otherwise=1)
 BROKER_KILLS = at_length(3, otherwise=1)

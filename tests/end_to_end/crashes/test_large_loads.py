@@ -11,7 +11,7 @@ import pytest
 from amqsidecar.engine import crash_points
 from end_to_end.crashes.test_kills import ARTEMIS_SETTINGS, CLASSIC_POLICY
 from support.brokers.broker_xml import STOCK_ADDRESS_SETTINGS
-from support.brokers.real import FULL_SPEED, ArtemisBroker, Broker, ClassicBroker
+from support.brokers.real import FULL_SPEED, QUICK_START, ArtemisBroker, Broker, ClassicBroker
 from support.jms.message import JmsMessage
 from support.jms.peer import JmsPeer
 from support.machine.cgroup import memory_group
@@ -25,11 +25,12 @@ pytestmark = pytest.mark.broker
 LARGE_BYTES = 20_000_000
 LARGE_KILLS = at_length(crash_points.NAMES, otherwise=("sent", "committed"))
 ORIGINS = at_length(1_000, otherwise=100)
-BACKLOG = 16
+BACKLOG = at_length(16, otherwise=12)
 BACKLOG_BYTES = 5_000_000
 # Enough to start, and too little to load what is handed over before sizes are known.
 TOO_LITTLE_BYTES = 90 * 2**20
 OUT_OF_MEMORY_KILLS = at_length(4, otherwise=1)
+FLAGS = at_length(FULL_SPEED, otherwise=QUICK_START)
 OPTIONS = ("intake.backlog=process", "broker.idle_timeout_s=2")
 
 
@@ -40,9 +41,9 @@ def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
     """A broker by the wire of its sidecar."""
     settings = STOCK_ADDRESS_SETTINGS + ARTEMIS_SETTINGS
     with (
-        ClassicBroker(jvm_flags=FULL_SPEED)
+        ClassicBroker(jvm_flags=FLAGS)
         if request.param == "openwire"
-        else ArtemisBroker(address_settings=settings, jvm_flags=FULL_SPEED)
+        else ArtemisBroker(address_settings=settings, jvm_flags=FLAGS)
     ) as running:
         yield running
 

@@ -16,8 +16,9 @@ from amqsidecar.model.event import Cancelled, Received, Resent
 from amqsidecar.model.schedule import RowFilter
 from amqsidecar.stores.packing import unpack_events, unpack_runs
 from amqsidecar.stores.sqlite.store import SqliteStore
+from support.tier import at_length
 
-KILLS = 24
+KILLS = at_length(24, otherwise=8)
 TESTS = Path(__file__).parents[2]
 
 
