@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Final
@@ -60,7 +61,8 @@ def make_row(*values: str) -> Row:
     )
 
 
-def rows_that_exist() -> list[Row]:
+@cache
+def rows_that_exist() -> Sequence[Row]:
     """Return all of them, undressed."""
     return all_rows(AXES, make_row, lambda row: exists(row) and not row.is_dressed)
 
