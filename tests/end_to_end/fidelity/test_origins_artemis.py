@@ -39,15 +39,11 @@ PLAIN: Mapping[str, Any] = {"sample_properties": False, "group": None, "text": "
 EXCLUDING = "amqsidecarRedeliveryCount IS NULL"
 
 
-WIRES = ("amqp", "core", "stomp", "artemis")
+# Why in proof: the pair asks over Core and reads over Core and AMQP, as those alone do.
+ALONE = [pytest.param(name, marks=pytest.mark.proof) for name in ("amqp", "core")]
 
 
-@pytest.fixture(
-    # Why in proof: the pair asks over Core and reads over Core and AMQP, as those alone do.
-    params=[
-        name if name == "artemis" else pytest.param(name, marks=pytest.mark.proof) for name in WIRES
-    ]
-)
+@pytest.fixture(params=[*ALONE, pytest.param("stomp", marks=pytest.mark.proof), "artemis"])
 def origins(artemis: Broker, unique: str, request: pytest.FixtureRequest) -> Iterator[Origins]:
     made = Origins(artemis, unique, request.param)
     yield made
@@ -55,7 +51,7 @@ def origins(artemis: Broker, unique: str, request: pytest.FixtureRequest) -> Ite
 
 
 RED = "color = 'red'"
-on_every_wire = pytest.mark.parametrize("origins", WIRES, indirect=True)
+on_every_wire = pytest.mark.parametrize("origins", [*ALONE, "stomp", "artemis"], indirect=True)
 """For what a wire may do in another way; the rest is so in `make proof` alone."""
 
 
