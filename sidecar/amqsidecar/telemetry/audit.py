@@ -104,6 +104,8 @@ class _Handler(WatchedFileHandler):
 def keep_latest_days(path: Path, days: int, today: date) -> None:
     """Rename a file that ends on an earlier day to that day; remove files older than `days`.
 
+    It removes none where all are older.
+
     If the process dies inside, the file has both names; its lines stay.
 
     Raises:
@@ -116,9 +118,13 @@ def keep_latest_days(path: Path, days: int, today: date) -> None:
                 # Why a link: renaming would replace a file that another process has just named so.
                 os.link(path, f"{path}.{last}")
                 path.unlink()
-    for old in days_of(path):
-        if date.fromisoformat(old.suffix[1:]) < today - timedelta(days):
-            old.unlink(missing_ok=True)
+    found = {one: date.fromisoformat(one.suffix[1:]) for one in days_of(path)}
+    before = today - timedelta(days)
+    # Why not all: the clock may be far ahead for a moment; if not, they go a day later.
+    if any(day >= before for day in found.values()):
+        for one, day in found.items():
+            if day < before:
+                one.unlink(missing_ok=True)
 
 
 def days_of(path: Path) -> list[Path]:

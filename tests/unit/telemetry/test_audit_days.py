@@ -76,3 +76,11 @@ def test_auditors_see_the_latest_lines_of_several_days(tmp_path: Path) -> None:
         "earlier-1",
         "earlier-0",
     ]
+
+
+def test_a_clock_that_is_years_ahead_for_a_moment_removes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    write_day(path, TODAY, "retry")
+    (tmp_path / "audit.jsonl.2026-11-28").touch()
+    audit.keep_latest_days(path, 30, TODAY + timedelta(3_650))
+    assert files(tmp_path) == {"audit.jsonl.2026-11-28", "audit.jsonl.2026-11-29"}
