@@ -261,6 +261,12 @@ def collect(
     """Add notices of differences from the reported matters, by the current groups."""
     _join_groups(outbox, find_group)
     waiting = {one.matter.key for one in outbox.pending}
+    # Why here: nothing is found of a kind that the subscription reports no longer.
+    for key in [
+        one for one, known in outbox.known.items() if known.matter.kind not in wanted.kinds
+    ]:
+        if key not in waiting:
+            _end(outbox, key, now_ms, is_told=outbox.known[key].matter.kind in _ENDS)
     for kind in wanted.kinds & found.keys():
         matters = {one.key: one for one in found[kind] if wanted.wants(one, outbox, now_ms)}
         for key in [one for one, known in outbox.known.items() if known.matter.kind is kind]:

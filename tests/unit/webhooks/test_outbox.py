@@ -231,3 +231,14 @@ def test_long_names_take_the_room_of_more_matters(reports: Reports) -> None:
     assert 50 < len(outbox.known) < 70
     assert outbox.dropped == 200 - len(outbox.known)
     assert len(write_outbox(outbox)) < 3 << 20
+
+
+def test_a_kind_that_a_subscription_reports_no_longer_ends_and_leaves_its_room(
+    reports: Reports,
+) -> None:
+    for at_ms in (0, 10):
+        reports.look(at_ms, new_cause(5, kind=Kind.EXHAUSTED))
+    outbox, fewer = reports.outbox, msgspec.structs.replace(WANTED, kinds=frozenset({Kind.OLDEST}))
+    collect(outbox, {Kind.OLDEST: []}, lambda _, one: one, 20, fewer)
+    assert [one.phase for one in outbox.pending] == [Phase.ENDED]
+    assert outbox.known == {}
