@@ -66,5 +66,6 @@ def opened_broker(config: Config, *, read_only: bool = True) -> Iterator[BrokerS
     enter_as_user(config, is_needed=not read_only)
     from amqsidecar.wiring.links import LinkMaker  # noqa: PLC0415 - only where a broker is asked
 
-    with closing(LinkMaker(config, SystemClock()).make_delaying().look()) as session:
+    links = LinkMaker(config, SystemClock())
+    with closing(links.at_any(lambda: links.make_delaying().look())) as session:
         yield session.schedule()

@@ -1,6 +1,7 @@
 """`amqsidecar show`: one message and all that happened to it."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -116,9 +117,11 @@ def _read_message(
         raise typer.BadParameter(why, param_hint="ID")
     row = rows[0]
     if row.is_in_final_queue:
-        from amqsidecar.wiring.gate import lying_reader  # noqa: PLC0415 - only where a broker is asked
+        # Why here: only where a broker is asked.
+        from amqsidecar.wiring.gate import lying_reader  # noqa: PLC0415
+        from amqsidecar.wiring.links import LinkMaker, look_at_any  # noqa: PLC0415
 
-        found = lying_reader(config, SystemClock())(row)
+        found = lying_reader(partial(look_at_any, LinkMaker(config, SystemClock())))(row)
     else:
         body = store.message(row.id)
         if body is None:

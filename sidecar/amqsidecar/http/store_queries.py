@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, TypeVar, cast
 import msgspec
 
 from amqsidecar.clock import Clock
-from amqsidecar.errors import BrokerError, SidecarError, StoreError
+from amqsidecar.errors import BrokerError, ConfigError, SidecarError, StoreError, StoreUnavailable
 from amqsidecar.http.access import Caller, HttpRefused
 from amqsidecar.http.masking import HIDDEN, Masking
 from amqsidecar.http.rights import Right, Rights
@@ -280,8 +280,15 @@ class StoreQueries:
             thread.join()
         self._threads.clear()
 
-    def _work(self) -> None:
+    def _opened(self) -> Schedule:
         assert self._open_schedule is not None  # noqa: S101 - else there is no thread
+        try:
+            return self._open_schedule()
+        except ConfigError as error:
+            # Why: the file of a password is gone for a moment while it is replaced.
+            raise StoreUnavailable(str(error)) from error
+
+    def _work(self) -> None:
         opened: Schedule | None = None
         while True:
             try:
@@ -297,7 +304,7 @@ class StoreQueries:
                 continue
             try:
                 if opened is None:
-                    opened = self._open_schedule()
+                    opened = self._opened()
                     self.masking.group_key = opened.group_key
                 at = _context(opened, self.clock.now_ms(), job.rights)
                 answer = job.context.run(job.question, at)

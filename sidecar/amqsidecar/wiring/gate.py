@@ -1,13 +1,12 @@
 """Read-only connections for people: the send gate, and messages in final queues."""
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 
 import msgspec
 
 from amqsidecar.broker import LookSession
-from amqsidecar.clock import Clock
 from amqsidecar.config.schema import Config
 from amqsidecar.engine.intake import IntakeNames, named_queues
 from amqsidecar.engine.send_gate import GateAnswer, SendGate
@@ -18,23 +17,24 @@ from amqsidecar.operations.lying import LyingMessage, ReadLying, read_lying
 from amqsidecar.operations.preview import AskGate
 from amqsidecar.policy.classic_rules import ClassicRules
 from amqsidecar.runtime.discovery import Discovery
-from amqsidecar.wiring.links import LinkMaker
 from amqsidecar.wiring.rules import send_rules
 
+OpenLookSession = Callable[[str], LookSession]
+"""Opens a session of this instance at the broker that is in use now; raises as `Link.look`."""
 
-def lying_reader(config: Config, clock: Clock) -> ReadLying:
+
+def lying_reader(open_look: OpenLookSession) -> ReadLying:
     """Return the reader of messages in final queues; each call has a connection of its own."""
 
     def read(row: RowView) -> LyingMessage:
-        maker = LinkMaker(config, clock, rules=None)
-        with closing(maker.make(f"look-{secrets.token_hex(4)}").look()) as link:
+        with closing(open_look(f"look-{secrets.token_hex(4)}")) as link:
             return read_lying(link, row)
 
     return read
 
 
 @contextmanager
-def opened_gate(config: Config, clock: Clock, rules: object) -> Iterator[AskGate]:
+def opened_gate(config: Config, open_look: OpenLookSession, rules: object) -> Iterator[AskGate]:
     """Ask the broker over a connection of its own, which takes and sends nothing.
 
     Raises:
@@ -42,8 +42,7 @@ def opened_gate(config: Config, clock: Clock, rules: object) -> Iterator[AskGate
         BrokerRefused: it refuses the user.
     """
     classic = rules if isinstance(rules, ClassicRules) else None
-    maker = LinkMaker(config, clock, rules=classic)
-    with closing(maker.make(f"preview-{secrets.token_hex(4)}").look()) as link:
+    with closing(open_look(f"preview-{secrets.token_hex(4)}")) as link:
         names = IntakeNames(link.description.kind)
         queues = named_queues(config.intake.queues)
         if not queues:

@@ -1,9 +1,10 @@
 """Makes the link of a configuration: the URL's scheme gives the wire, the broker the product."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 from uuid import uuid4
 
 from amqsidecar.broker import BrokerKind, LookSession
@@ -26,7 +27,7 @@ from amqsidecar.engine import crash_points
 from amqsidecar.engine.broker_held_queues import INSTANCE, NOT_KEPT
 from amqsidecar.engine.crash_points import CrashPoint
 from amqsidecar.engine.judging.dead_letter_names import DeadLetterNames
-from amqsidecar.errors import BrokerRefused, ConfigError, Problem
+from amqsidecar.errors import BrokerRefused, ConfigError, LinkLost, Problem
 from amqsidecar.formats.classic_death import always_keeps
 from amqsidecar.model.send_terms import ResendEffect
 from amqsidecar.policy.classic_rules import ClassicRules, VirtualTopic
@@ -87,6 +88,9 @@ class DelayingLink(Protocol):
         ...
 
 
+OpenedT = TypeVar("OpenedT")
+
+
 class LinkMaker:
     """Makes links to the current one of the brokers of `broker.url`; each is not yet opened."""
 
@@ -145,6 +149,18 @@ class LinkMaker:
     def go_on(self) -> None:
         """Make the next broker current; the first after the last."""
         self._number = (self._number + 1) % self.count
+
+    def at_any(self, open_one: Callable[[], OpenedT]) -> OpenedT:
+        """Return what opens at the first broker that answers, which is then the current one.
+
+        Raises:
+            LinkLost: none answers; the error is that of the last one.
+        """
+        for _ in range(self.count - 1):
+            with suppress(LinkLost):
+                return open_one()
+            self.go_on()
+        return open_one()
 
     def has_learned(self) -> bool:
         """Return, once, whether the last link found a message that the next one skips."""
@@ -371,3 +387,27 @@ class LinkMaker:
             f"{endpoint.place} is {product or 'an unknown product'}, neither Apache Artemis "
             "nor ActiveMQ Classic"
         )
+
+
+def look_now(links: LinkMaker, instance: str) -> LookSession:
+    """Return a session at the broker that a service is using now.
+
+    Raises:
+        LinkLost: it can't be reached, or the file of a secret can't be read.
+        BrokerRefused: it refuses us.
+    """
+    try:
+        return links.make(instance).look()
+    except ConfigError as error:
+        # Why: a mounted secret is gone for a moment while it is replaced.
+        raise LinkLost(str(error)) from error
+
+
+def look_at_any(links: LinkMaker, instance: str) -> LookSession:
+    """Return a session at the first broker that answers.
+
+    Raises:
+        LinkLost: none does.
+        ConfigError, BrokerRefused: as `LinkMaker.make`.
+    """
+    return links.at_any(lambda: links.make(instance).look())

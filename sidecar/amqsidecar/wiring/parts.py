@@ -38,7 +38,7 @@ from amqsidecar.telemetry.health import Health
 from amqsidecar.telemetry.logs import LogEvents, configure_logs
 from amqsidecar.telemetry.metrics import Metrics
 from amqsidecar.wiring.gate import lying_reader, opened_gate
-from amqsidecar.wiring.links import LinkMaker
+from amqsidecar.wiring.links import LinkMaker, look_now
 from amqsidecar.wiring.rules import RunningRules, gates_at, manual_of, send_rules
 from amqsidecar.wiring.schedules import open_schedule
 
@@ -189,6 +189,7 @@ class ProcessParts:
         from amqsidecar.operations.last_death import log_links  # noqa: PLC0415
         from amqsidecar.operations.status import sidecar_status  # noqa: PLC0415
 
+        open_look = partial(look_now, self.links)
         queries = StoreQueries(
             clock=clock,
             health=self.health,
@@ -205,8 +206,8 @@ class ProcessParts:
                     gates_at=gates_at(config),
                     live_plugins=self.rules.links,
                 ),
-                gate=lambda: opened_gate(config, clock, self.rules.acting()),
-                lying=lying_reader(config, clock),
+                gate=lambda: opened_gate(config, open_look, self.rules.acting()),
+                lying=lying_reader(open_look),
                 reports=config.http.reports,
                 audit=None if config.log.audit in (STDERR, STDOUT) else Path(config.log.audit),
                 links=partial(log_links, config.http.links, config.otel.traced_share),

@@ -8,8 +8,10 @@ after the copy is durable: from then on the target has everything, and the sourc
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from enum import Enum, StrEnum, auto
+from functools import partial
 from typing import Any, Final, NamedTuple
 
+from amqsidecar.broker import TakeSession
 from amqsidecar.clock import SystemClock
 from amqsidecar.config.schema import Config
 from amqsidecar.config.store_url import BROKER_HELD
@@ -166,6 +168,10 @@ def _target_standing(source: MovedStore, target: MovedStore) -> TargetStanding:
     return TargetStanding.OWNER if fence is None else TargetStanding.COPY
 
 
+def _take(links: LinkMaker, instance: str) -> TakeSession:
+    return links.make(instance).take(TOKEN_QUEUE_PREFIX + instance)
+
+
 def _settle(config: Config) -> None:
     """Be each instance for a moment, and end its last cycle as its token proves."""
     require_url(config)
@@ -177,7 +183,7 @@ def _settle(config: Config) -> None:
         with closing(open_instance(config, clock, name)) as schedule:
             state = schedule.state()
             if state.token_created or state.unfinished is not None:
-                with closing(links.make(name).take(TOKEN_QUEUE_PREFIX + name)) as session:
+                with closing(links.at_any(partial(_take, links, name))) as session:
                     recovery = Recovery(session, schedule, clock, lambda _events, _stats: None)
                     if recovery.own(state, TOKEN_WAIT_S) is None:
                         raise StoreUnavailable(

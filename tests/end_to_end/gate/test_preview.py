@@ -13,6 +13,7 @@ import pytest
 from support.brokers.broker_xml import STOCK_ADDRESSES
 from support.brokers.real import ArtemisBroker, ClassicBroker
 from support.jms.peer import JmsPeer
+from support.machine.ports import free_port
 from support.sidecar.doctor import run_doctor
 from support.sidecar.policy import write_policy
 from support.sidecar.process import SidecarProcess
@@ -50,6 +51,7 @@ def broker() -> Iterator[ArtemisBroker]:
 def sidecar(
     broker: ArtemisBroker, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SidecarProcess]:
+    """Run it on a list of brokers whose first one is away, as after a failover."""
     folder = tmp_path_factory.mktemp("preview")
     peer = JmsPeer.of(broker, "core")
     peer.produce("orders", "Text", count=2)
@@ -57,7 +59,8 @@ def sidecar(
     eventually(lambda: len(peer.browse("DLQ")) == 2, what="two messages have died")
     policy = write_policy(folder, POLICY)
     sets = ["intake.backlog=process", "intake.cause_notes=shop.notes"]
-    with SidecarProcess(folder, broker.core_url, policy=policy, sets=sets) as started:
+    urls = f"[core://127.0.0.1:{free_port()}, {broker.core_url}]"
+    with SidecarProcess(folder, urls, policy=policy, sets=sets) as started:
         started.start()
         eventually(lambda: started.unsent() == 2, what="they wait")
         yield started

@@ -15,7 +15,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from amqsidecar import __version__
-from amqsidecar.errors import ConfigError, StoreUnavailable
+from amqsidecar.errors import ConfigError, Problem, StoreUnavailable
 from amqsidecar.http.app import make_app, probes_of
 from amqsidecar.http.guard import MAX_BODY_BYTES
 from amqsidecar.http.serving import HttpServer, _listen
@@ -264,6 +264,25 @@ def test_no_answer_waits_for_its_head_to_be_acknowledged() -> None:
     """So asyncio decides about Nagle's algorithm, which costs 40 ms an answer."""
     with _listen("127.0.0.1", 0) as listening:
         assert listening.proto == socket.IPPROTO_TCP
+
+
+def test_a_store_whose_password_is_just_replaced_is_away_for_a_moment(health: Health) -> None:
+    """The file of a mounted secret is gone then; that is no fault of the program."""
+
+    def open_schedule() -> Schedule:
+        raise ConfigError([Problem("store.password_file", "/run/secret can't be read")])
+
+    queries = make_queries(health, open_schedule=open_schedule)
+
+    async def page(_request: Request) -> Response:
+        return Response(str(await queries.ask(caller_as(), lambda at: at.now_ms)))
+
+    server = HttpServer(make_app(probes_of(queries), OPEN_ACCESS, [Route("/page", page)]))
+    address = server.start("127.0.0.1", 0)
+    status, body, _ = ask(address, "/page")
+    server.stop()
+    queries.close()
+    assert (status, b"store.password_file" in body) == (503, True)
 
 
 def test_probes_are_answered_while_every_question_waits_for_a_store(health: Health) -> None:

@@ -1,5 +1,7 @@
 """Which broker is tried next, and after what pause."""
 
+from pathlib import Path
+
 import pytest
 
 from amqsidecar.broker import BrokerDescription, BrokerKind
@@ -8,7 +10,7 @@ from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.config.load import load_config
 from amqsidecar.errors import BrokerRefused, ConfigError, LinkLost
 from amqsidecar.runtime.attempts import Attempts, describe_broker
-from amqsidecar.wiring.links import LinkMaker
+from amqsidecar.wiring.links import LinkMaker, look_now
 from support.brokers.one import OneBroker
 from support.virtual_clock import VirtualClock
 
@@ -146,3 +148,26 @@ def test_a_broker_without_the_second_wire_is_not_taken_for_the_next_broker() -> 
     of_a._second_wire.failed(LinkLost("no AMQP here"))
     assert of_a._second_wire.is_known_absent()
     assert not of_b._second_wire.is_known_absent()
+
+
+def test_a_page_that_asks_while_a_secret_is_replaced_finds_the_broker_away(tmp_path: Path) -> None:
+    password = f"broker.password_file={tmp_path / 'none'}"
+    links = LinkMaker(
+        load_config(None, ["broker.url=core://ann@localhost", password], {}), VirtualClock()
+    )
+    with pytest.raises(LinkLost, match="password_file"):
+        look_now(links, "page")
+
+
+def test_who_asks_once_tries_each_broker() -> None:
+    links, _ = brokers("a", "b", "c")
+
+    def open_at(*there: str) -> str:
+        if host(links) not in there:
+            raise LinkLost(f"{host(links)} is away")
+        return host(links)
+
+    assert links.at_any(lambda: open_at("b", "c")) == "b"
+    assert links.at_any(lambda: open_at("a")) == "a"
+    with pytest.raises(LinkLost, match="c is away"):
+        links.at_any(lambda: open_at())

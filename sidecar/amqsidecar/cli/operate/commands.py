@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -232,11 +233,15 @@ def _gate(config: Config) -> OpenGate | None:
         return None
     # Why here: it needs all that reads rules and connects, and most commands ask no broker.
     from amqsidecar.plugin_loader import load_plugins  # noqa: PLC0415
+    from amqsidecar.policy.classic_rules import ClassicRules  # noqa: PLC0415
     from amqsidecar.wiring.gate import opened_gate  # noqa: PLC0415
+    from amqsidecar.wiring.links import LinkMaker, look_at_any  # noqa: PLC0415
     from amqsidecar.wiring.rules import load_rules  # noqa: PLC0415
 
     rules = load_rules(config, load_plugins())
-    return lambda: opened_gate(config, SystemClock(), rules)
+    classic = rules if isinstance(rules, ClassicRules) else None
+    look = partial(look_at_any, LinkMaker(config, SystemClock(), rules=classic))
+    return lambda: opened_gate(config, look, rules)
 
 
 def _count(store: Schedule, asked: Asked, wish: Wish) -> tuple[int | None, bool]:

@@ -24,7 +24,7 @@ from amqsidecar.plugin_loader import load_plugins
 from amqsidecar.policy.classic_rules import ClassicRules
 from amqsidecar.policy_source.load import load_policy
 from amqsidecar.runtime.in_place import CLASSIC_LOOK_MAX
-from amqsidecar.wiring.links import LinkMaker
+from amqsidecar.wiring.links import LinkMaker, look_at_any
 
 MAX_MESSAGES = 10_000
 """Of each queue, unless the user says more."""
@@ -75,7 +75,7 @@ class DeadLetterReader(DataSourceReader):
         source = config.policy.source
         rules = None if source is None else load_policy(source, load_plugins())
         classic = rules if isinstance(rules, ClassicRules) else None
-        link = LinkMaker(config, SystemClock(), rules=classic).make(_INSTANCE).look()
+        link = look_at_any(LinkMaker(config, SystemClock(), rules=classic), _INSTANCE)
         (queue,) = named_queues([partition.value])
         try:
             found = _look(link, queue, self._options.max_messages)
