@@ -22,7 +22,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from amqsidecar import __version__
 from amqsidecar.clock import Clock
 from amqsidecar.engine.cycle_events import CycleStats
-from amqsidecar.model.event import AnyEvent, Received
+from amqsidecar.model.event import AnyEvent, Explained, Received
 from amqsidecar.model.trace_context import is_sampled, sampling_limit
 from amqsidecar.otlp.attempts import attempts_of, is_attempt
 from amqsidecar.otlp.lines import OtlpLines
@@ -35,6 +35,11 @@ from amqsidecar.telemetry.metrics import Exemplar, Metrics
 
 QUEUE_MAX: Final = 20_000
 """Maximum events that wait for the receiver; more are dropped."""
+
+QUEUE_BYTES_MAX: Final = 16 << 20
+"""Maximum bytes of them, about: strangers write causes of up to 16 KiB."""
+
+_EVENT_BYTES: Final = 400
 
 BATCH: Final = 1_000
 """Events or lines from which one request is made, about."""
@@ -49,28 +54,40 @@ _THREAD: Final = "otlp"
 class _Cycle:
     """The traced events of one cycle."""
 
-    __slots__ = ("duration_s", "end_ms", "events")
+    __slots__ = ("duration_s", "end_ms", "events", "size_bytes")
 
     def __init__(self, events: list[AnyEvent], end_ms: int, duration_s: float | None) -> None:
         self.events = events
         self.end_ms = end_ms
         self.duration_s = duration_s
+        self.size_bytes = sum(map(_size_of, events))
+
+
+def _size_of(event: AnyEvent) -> int:
+    size = _EVENT_BYTES
+    if isinstance(event, Received | Explained):
+        size += len(event.cause or "")
+    if isinstance(event, Received):
+        size += sum(map(len, (event.properties or {}).values()))
+    return size
 
 
 class _WaitingCycles:
-    """Cycles that wait for the receiver, up to a number of events; any thread may add and take."""
+    """Cycles that wait for the receiver, within both bounds; any thread may add and take."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._cycles: deque[_Cycle] = deque()
-        self._count = 0
+        self._count = self._size_bytes = 0
 
     def add(self, cycle: _Cycle) -> bool:
         """Add a cycle; return False where there is no room for it."""
         with self._lock:
-            if self._count + len(cycle.events) > QUEUE_MAX:
+            count = self._count + len(cycle.events)
+            size_bytes = self._size_bytes + cycle.size_bytes
+            if count > QUEUE_MAX or (self._cycles and size_bytes > QUEUE_BYTES_MAX):
                 return False
-            self._count += len(cycle.events)
+            self._count, self._size_bytes = count, size_bytes
             self._cycles.append(cycle)
             return True
 
@@ -83,6 +100,7 @@ class _WaitingCycles:
                 taken.append(self._cycles.popleft())
                 count += len(taken[-1].events)
             self._count -= count
+            self._size_bytes -= sum(one.size_bytes for one in taken)
         return taken
 
     @property

@@ -86,19 +86,24 @@ class Site:
         return self.metrics.value("amqsidecar_otlp_dropped_total", signal)
 
 
+@pytest.mark.parametrize(
+    ("bound", "most", "cause"),
+    [("QUEUE_MAX", 50, ""), ("QUEUE_BYTES_MAX", 50 * 10_400, 10_000 * "x")],
+    ids=["events", "bytes"],
+)
 def test_a_hanging_receiver_holds_up_no_caller_and_each_span_is_counted(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, bound: str, most: int, cause: str
 ) -> None:
-    monkeypatch.setattr(module, "QUEUE_MAX", 50)
+    monkeypatch.setattr(module, bound, most)
     with otlp_receiver() as receiver:
         receiver.behaviour = Behaviour.HANG
         site = Site(receiver)
         with site.sender.worker:
-            site.observe(died(1))
+            site.observe(died(1, cause=cause))
             eventually(lambda: receiver.requests, what="a request hangs")
             # The caller is this thread: that it goes on is the proof.
             for number in range(2, 102):
-                site.observe(died(number))
+                site.observe(died(number, cause=cause))
             assert site.dropped() == 50
             assert not receiver.spans
             receiver.behaviour = Behaviour.TAKE

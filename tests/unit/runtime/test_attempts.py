@@ -170,4 +170,4 @@ def test_who_asks_once_tries_each_broker() -> None:
     assert links.at_any(lambda: open_at("b", "c")) == "b"
     assert links.at_any(lambda: open_at("a")) == "a"
     with pytest.raises(LinkLost, match="c is away"):
-        links.at_any(lambda: open_at())
+        links.at_any(open_at)
