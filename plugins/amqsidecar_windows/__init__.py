@@ -26,6 +26,8 @@ from amqsidecar.plugin import (
 DEFAULT_ZONE = "UTC"
 WEEK_MINUTES = 7 * 24 * 60
 _MILLISECOND = timedelta(milliseconds=1)
+_LEFT_OUT = timedelta(hours=1)
+"""The time that a change of the clocks leaves out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,14 +113,19 @@ def look(windows: Windows, now_ms: int) -> _Known:
         opened_ms = _next_ms(window.opens, now - window.open_for)
         if opened_ms <= now_ms:
             return _Known(now_ms, opened_ms + window.open_for // _MILLISECOND, None)
-        openings_ms.append(_next_ms(window.opens, now))
+        openings_ms.append(opened_ms)
     return _Known(now_ms, min(openings_ms), min(openings_ms))
 
 
 def _next_ms(trigger: CronTrigger, now: datetime) -> int:
     """Return the next time after `now`, not at it."""
-    # Why: APScheduler gives the first time at or after what it is asked for.
-    found: datetime | None = trigger.get_next_fire_time(None, now + _MILLISECOND)
+    # Why from before: APScheduler gives a time in an hour that is left out, as that much later,
+    # only to who asks from before that hour.
+    found: datetime | None = now - _LEFT_OUT
+    while found is not None and found <= now:
+        # Why more: it gives the first time at or after what it is asked for. Why UTC: Python
+        # compares times of one zone by the wall clock.
+        found = trigger.get_next_fire_time(None, found.astimezone(UTC) + _MILLISECOND)
     # Why the far future: expressions that never come true are refused when they are read.
     return 253_402_300_799_000 if found is None else round(found.timestamp() * 1000)
 

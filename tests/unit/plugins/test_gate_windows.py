@@ -53,7 +53,9 @@ def test_an_hour_that_is_left_out_still_opens() -> None:
     """On 2026-03-29 in Berlin 02:00 to 03:00 does not exist."""
     window = {"opens": "30 2 * * *", "open_for_minutes": 60}
     assert until(ms("2026-03-29T01:59"), window) == ms("2026-03-29T03:30")
+    assert until(ms("2026-03-29T03:00"), window) == ms("2026-03-29T03:30")
     assert until(ms("2026-03-29T03:30"), window) is None
+    assert until(ms("2026-03-29T04:29"), window) is None
     assert until(ms("2026-03-29T04:30"), window) == ms("2026-03-30T02:30")
 
 
