@@ -63,6 +63,7 @@ def judge(
     backlog: bool = False,
     parks_topics: bool = True,
     keeps_exhausted: bool = False,
+    readers: Readers = Readers(),  # noqa: B008 - it is immutable
     **provenance: Unpack[Fields],
 ) -> tuple[Judgement, Answers]:
     rules = Answers(answer)
@@ -76,6 +77,7 @@ def judge(
             parks_topics=parks_topics,
         ),
         lambda: 0.5,
+        readers,
         keeps_exhausted=keeps_exhausted,
     ).judge(
         Delivery(1, queue("DLQ"), b"body", Provenance(**fields), "e/1"),
@@ -211,19 +213,8 @@ def test_each_value_has_its_place_in_the_row() -> None:
 def test_what_a_consumer_says_of_the_cause_counts_before_the_brokers_words(
     said: str | None, by_broker: str | None, expected: str | None
 ) -> None:
-    judged = Judge(
-        Answers(REDELIVER),
-        SendRules(BrokerKind.CLASSIC, lambda _: False, ".exhausted"),
-        lambda: 0.5,
-        Readers(
-            cause=lambda encoding, message: said if (encoding, message) == ("e/1", b"x") else None
-        ),
-    )
-    died = Provenance(origin=queue("orders"), cause=by_broker)
-
-    delivery = Delivery(1, queue("DLQ"), b"x", died, "e/1")
-    verdict = judged.judge(delivery, "i1", 7, NOW, is_backlog=False)
-
+    readers = Readers(cause=lambda *message: said if message == ("e/1", b"body") else None)
+    verdict, _ = judge(REDELIVER, readers=readers, cause=by_broker)
     assert event_of(verdict, Received).cause == expected
     assert row_of(verdict).cause == expected
     assert row_of(verdict).cause_group == (expected or "(no reason given)")
@@ -231,14 +222,8 @@ def test_what_a_consumer_says_of_the_cause_counts_before_the_brokers_words(
 
 def test_the_event_has_only_the_chosen_properties() -> None:
     assert event_of(judge(REDELIVER)[0], Received).properties is None
-    judged = Judge(
-        Answers(REDELIVER),
-        SendRules(BrokerKind.CLASSIC, lambda _: False, ".exhausted"),
-        lambda: 0.5,
-        Readers(properties=lambda encoding, message: {encoding: message.decode()}),
-    )
-    delivery = Delivery(1, queue("DLQ"), b"body", Provenance(origin=queue("orders")), "e/1")
-    verdict = judged.judge(delivery, "i1", 7, NOW, is_backlog=False)
+    readers = Readers(properties=lambda encoding, message: {encoding: message.decode()})
+    verdict, _ = judge(REDELIVER, readers=readers)
     assert event_of(verdict, Received).properties == {"e/1": "body"}
 
 
@@ -369,15 +354,8 @@ def test_a_topic_is_parked_unless_allowed() -> None:
 
 
 def test_the_true_origin_is_asked_about_and_sent_to() -> None:
-    rules = Answers(REDELIVER)
-    judged = Judge(
-        rules,
-        SendRules(BrokerKind.CLASSIC, lambda _: False, ".exhausted"),
-        lambda: 0.5,
-        Readers(true_origin=lambda origin, source: queue(f"{source.name}.{origin.name}")),
-    )
-    delivery = Delivery(1, queue("DLQ"), b"body", Provenance(origin=topic("news")), "e/1")
-    verdict = judged.judge(delivery, "i1", 7, NOW, is_backlog=False)
+    readers = Readers(true_origin=lambda origin, source: queue(f"{source.name}.{origin.name}"))
+    verdict, rules = judge(REDELIVER, readers=readers, origin=topic("news"))
     assert rules.asked[0].destination == queue("DLQ.news")
     assert (row_of(verdict).state, row_of(verdict).destination) == (
         RowState.WAITING,
