@@ -16,6 +16,7 @@ from amqsidecar.model.event import AnyEvent, Received
 from amqsidecar.model.message import BodyView, MessageEdit, MessageView, TypedValue
 from amqsidecar.model.operation import Operation, Selection
 from amqsidecar.operations.message import MessagePage
+from amqsidecar.operations.timeline import describe_all
 
 MASK: Final = "***"
 MASKED: Final = "parts of it are masked"
@@ -232,15 +233,16 @@ class Masking:
 
     def page(self, page: MessagePage, *, sees: bool) -> MessagePage:
         """Return a message and its life, as `message`; its views are masked already."""
+        events = [self.event(moment.event, sees=sees) for moment in page.life]
+        # Why said anew: a pattern may not fit what a line leaves of a text.
+        said = describe_all(events)
         return msgspec.structs.replace(
             page,
             rows=[self.struct(row) for row in page.rows],
             row=None if page.row is None else self.struct(page.row),
             life=[
-                msgspec.structs.replace(
-                    self.struct(moment), event=self.event(moment.event, sees=sees)
-                )
-                for moment in page.life
+                msgspec.structs.replace(moment, event=event, said=self.text(words))
+                for moment, event, words in zip(page.life, events, said, strict=True)
             ],
         )
 

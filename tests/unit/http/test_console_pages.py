@@ -17,6 +17,7 @@ from proton import Message
 
 from amqsidecar.http.authentication.settings import Bodies
 from amqsidecar.http.masking import Masking
+from amqsidecar.model import row_changes
 from amqsidecar.model.event import Resent, Returned
 from amqsidecar.model.failure import GroupNote
 from amqsidecar.model.schedule import Recall, RowFilter, RowState
@@ -332,6 +333,24 @@ def test_a_group_begins_with_what_to_do_and_its_notes_come_last_where_there_are_
         client.post(form.action, data={**fields, "snooze": "mute"})
         [muted] = page_of(client, "/").xpath("//li[a[@id='snoozed-1']]")
         assert muted.text_content().endswith("queue://a · muted until more die of it")
+
+
+def test_the_history_of_a_message_shows_no_part_of_what_is_masked(tmp_path: Path) -> None:
+    """A cause or a reason is long; its line is cut where a pattern would fit."""
+    secret = "4111" * 4
+    cause, reason = f"{'x' * 190} {secret}", f"{'y' * 190} {secret}"
+    path = tmp_path / "schedule.db"
+    store = open_store(path)
+    now_ms = store._clock.now_ms()
+    keep(store, [dead(1, cause, now_ms, destination="queue://a")])
+    assert store.change(RowFilter(), row_changes.retry(now_ms, "cli:ann", reason)) == 1
+    store.close()
+    with console_client(path, masking=Masking(patterns=["[0-9]{16}"])) as client:
+        life = page_of(client, "/messages/one?id=1").xpath("//ol[@class='timeline']")
+        said = life[0].text_content()
+        assert "xxx ***" in said
+        assert "yyy ***" in said
+        assert "4111" not in said
 
 
 def test_rows_of_a_page_that_are_of_one_group_name_it_once(tmp_path: Path) -> None:
