@@ -98,6 +98,17 @@ class Masking:
             return MASK
         return text
 
+    def json(self, value: Any) -> str:
+        """Return a value as JSON, masked as a whole and in each of its texts."""
+        return self.text(msgspec.json.encode(self._value_of_json(value)).decode())
+
+    def _value_of_json(self, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: self._value_of_json(one) for name, one in value.items()}
+        if isinstance(value, list):
+            return [*map(self._value_of_json, value)]
+        return self.text(value) if isinstance(value, str) else value
+
     def group(self, cause_group: str, destination: str | None) -> str:
         """Return the name of a group in an address: its cause, or its number if parts are masked.
 

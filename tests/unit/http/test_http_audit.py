@@ -1,5 +1,6 @@
 """The audit of console and API: one line for each act, with its actor, and what it was."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,8 +9,9 @@ import httpx2
 import pytest
 
 from amqsidecar.http.access import Role
-from amqsidecar.http.masking import HIDDEN
+from amqsidecar.http.masking import HIDDEN, Masking
 from support.audit import audited
+from support.web.console import console_client
 from support.web.site import GROUPS_HEADER, USER_HEADER, Site, running_site
 
 FROM = {"X-Forwarded-For": "203.0.113.7"}
@@ -143,3 +145,14 @@ def test_pages_that_show_a_message_are_audited(site: Site) -> None:
         "download-message",
     ]
     assert {line["amqsidecar.message"] for line in lines} == {"1"}
+
+
+def test_auditors_see_nothing_that_is_masked(tmp_path: Path) -> None:
+    """A line is JSON, where a pattern that is written for a text need not fit."""
+    path, masking = tmp_path / "audit", Masking(patterns=['pin "[0-9]+"', "^zebra$"])
+    after = {"text": 'the pin "4711" came back', "names": ["zebra"]}
+    path.write_text(json.dumps({"event.action": "note", "amqsidecar.after": after}))
+    with console_client(None, audit=path, masking=masking) as client:
+        text = client.get("/audit").text
+    assert "the *** came back" in text
+    assert [one for one in ("4711", "zebra") if one in text] == []

@@ -26,7 +26,7 @@ class AuditLine(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         at: its time, as in the line.
-        about: the line's other fields, as JSON.
+        about: the line's other fields.
     """
 
     at: str
@@ -35,7 +35,7 @@ class AuditLine(msgspec.Struct, frozen=True, kw_only=True):
     address: str
     action: str
     outcome: str
-    about: str
+    about: dict[str, Any]
 
 
 def read_audit(path: Path, who: str, action: str, contains: str) -> list[AuditLine]:
@@ -94,7 +94,7 @@ def _shown(fields: Mapping[str, Any]) -> AuditLine:
         for key, value in fields.items()
         if key.startswith(("amqsidecar.", "event.reason", "url.")) and key != "amqsidecar.way"
     }
-    return AuditLine(**texts, about=msgspec.json.encode(ours).decode())
+    return AuditLine(**texts, about=ours)
 
 
 async def show_audit(visit: Visit) -> Response:

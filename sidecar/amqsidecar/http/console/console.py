@@ -81,6 +81,7 @@ class PageFrame:
         self._tell_status = tell_status
         self._environment = make_environment(templates)
         self._environment.filters["masked"] = masking.text
+        self._environment.filters["masked_json"] = masking.json
         self._environment.filters["as_group"] = masking.group
         self._environment.globals["log_links"] = links
         self._environment.globals.update(
