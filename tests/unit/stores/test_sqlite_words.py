@@ -159,3 +159,20 @@ def test_a_rule_without_a_text_is_counted_as_well(path: Path) -> None:
     assert [view.rule for view in store.list_rows(RowFilter(), 10)] == [""]
     assert stored_words(path) == words_in_rows(path)
     store.close()
+
+
+def test_long_texts_are_not_all_kept_in_memory(path: Path) -> None:
+    """A stranger names destinations; each connection keeps the texts that it has used."""
+    store, count, name = opened(path), 1_000, 4_000 * "x"
+    rows = [taken_row(number, destination=f"queue://{number}{name}") for number in range(1, count)]
+    for at in range(0, len(rows), 100):
+        take(store, at // 100 + 1, rows[at : at + 100])
+    assert sum(map(len, store._database._word_ids)) < 2 << 20
+    found = [
+        row.destination
+        for at in range(0, count, 100)
+        for row in store.list_rows(RowFilter(), 100, at)
+    ]
+    assert found == [row.destination for row in rows]
+    assert sum(map(len, store._database._words.values())) < 2 << 20
+    store.close()

@@ -88,6 +88,8 @@ _CHECKPOINT_BYTES = 4 * 1024 * 1024
 _LEFT_TO_OTHERS_BYTES = 32 * 1024 * 1024
 _CACHE_KIB = 16 * 1024
 _WORDS_CACHED = 10_000
+_WORD_CHARACTERS_CACHED = 1 << 20
+"""Both ways, of each of about ten connections: strangers name destinations."""
 LARGE_BYTES = 1024 * 1024
 """Messages from here on are written and read page by page: SQLite would copy them twice."""
 _SQLITE_OLDEST = (3, 38, 0)
@@ -150,6 +152,7 @@ class SqliteDatabase:
         self._data_version = 0
         self._word_ids: dict[str, int] = {}
         self._words: dict[int, str] = {}
+        self._id_characters = self._word_characters = 0
 
     @cached_property
     def group_key(self) -> bytes:
@@ -494,14 +497,16 @@ class SqliteDatabase:
     def intern(self, texts: set[str]) -> Mapping[str, int]:
         """Return the numbers of at least these texts; store new texts."""
         numbers = self._word_ids
-        if len(numbers) > _WORDS_CACHED:
+        if len(numbers) > _WORDS_CACHED or self._id_characters > _WORD_CHARACTERS_CACHED:
             numbers.clear()
+            self._id_characters = 0
         for text in texts:
             if text not in numbers:
                 stored = storable(text)
                 row = self.query("find_word", (stored,)).fetchone()
                 row = row or self.query("add_word", (stored,)).fetchone()
                 numbers[text] = row[0]
+                self._id_characters += len(text)
         return numbers
 
     def use_words(self, more: Mapping[int, int]) -> None:
@@ -526,10 +531,13 @@ class SqliteDatabase:
         """Return the text of a number."""
         text = self._words.get(number)
         if text is None:
-            if len(self._words) > _WORDS_CACHED:
+            is_full = self._word_characters > _WORD_CHARACTERS_CACHED
+            if is_full or len(self._words) > _WORDS_CACHED:
                 self._words.clear()
+                self._word_characters = 0
             text = str(self.query("read_word", (number,)).fetchone()[0])
             self._words[number] = text
+            self._word_characters += len(text)
         return text
 
     def find_word(self, text: str) -> int:
@@ -541,6 +549,7 @@ class SqliteDatabase:
         """Forget the numbers of texts, because the table of words changed."""
         self._word_ids.clear()
         self._words.clear()
+        self._id_characters = self._word_characters = 0
 
 
 def read_fence(database: SqliteDatabase) -> Fence | None:
