@@ -213,6 +213,9 @@ def message_id_text(parts: MessageParts) -> str:
     return f"{decode_text(data[at + 5 : end])}:{session}:{value}:{sequence}"
 
 
+_REMEMBERED_ORIGIN_BYTES = 2_048
+
+
 @lru_cache(maxsize=4096)
 def _origin(field: bytes) -> Destination | str:
     """Return the origin of an original-destination field, or why there is none."""
@@ -261,7 +264,8 @@ def _provenance(
 ) -> Provenance:
     found = read_properties(parts.properties, _PROVENANCE_NAMES)
     message_id = message_id_text(parts)
-    origin = _origin(died_in)
+    is_short = len(died_in) <= _REMEMBERED_ORIGIN_BYTES
+    origin = _origin(died_in) if is_short else _origin.__wrapped__(died_in)
     cause_text = found.get(CAUSE)
     cause_text = cause_text if isinstance(cause_text, str) else None
     original_ms = number_of(found.get(ORIGINAL_EXPIRATION))

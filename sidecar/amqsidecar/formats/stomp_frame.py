@@ -121,6 +121,9 @@ def _unescape(data: bytes) -> bytes:
     return _UNESCAPED.sub(lambda found: _UNESCAPES.get(found[1], found[0]), data)
 
 
+_REMEMBERED_BYTES = 256
+
+
 @lru_cache(maxsize=4096)
 def _escape_name(data: bytes, escaped: re.Pattern[bytes]) -> bytes:
     return _escape(data, escaped)
@@ -133,10 +136,10 @@ def _escape(data: bytes, escaped: re.Pattern[bytes]) -> bytes:
 def write_head(headers: Iterable[Header], *, is_1_1: bool = False) -> bytes:
     """Return header lines, each ended by a line feed, for a connection of 1.2 or of 1.1."""
     escaped = _ESCAPED_IN_1_1 if is_1_1 else _ESCAPED
-    lines = [
-        b"%b:%b\n" % (_escape_name(name, escaped), _escape(value, escaped))
-        for name, value in headers
-    ]
+    lines = []
+    for name, value in headers:
+        escape_name = _escape_name if len(name) <= _REMEMBERED_BYTES else _escape
+        lines.append(b"%b:%b\n" % (escape_name(name, escaped), _escape(value, escaped)))
     return b"".join(lines)
 
 

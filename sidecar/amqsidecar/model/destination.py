@@ -58,7 +58,10 @@ class Destination:
 _SCHEMES = {f"{kind.value}://": kind for kind in DestinationKind}
 
 
-@lru_cache(maxsize=4096)
+_REMEMBERED_CHARACTERS = 2_048
+"""Longer names are no destinations of re-sends; strangers write names as long as a message."""
+
+
 def parse_destination(text: str, default: DestinationKind = DestinationKind.QUEUE) -> Destination:
     """Return the destination that a text such as `queue://A`, `topic://B` or plain `A` names.
 
@@ -75,6 +78,12 @@ def parse_destination(text: str, default: DestinationKind = DestinationKind.QUEU
         >>> str(parse_destination("topic://prices"))
         'topic://prices'
     """
+    parse = _parsed if len(text) <= _REMEMBERED_CHARACTERS else _parsed.__wrapped__
+    return parse(text, default)
+
+
+@lru_cache(maxsize=4096)
+def _parsed(text: str, default: DestinationKind) -> Destination:
     text = text.strip()
     kind = default
     for scheme, scheme_kind in _SCHEMES.items():

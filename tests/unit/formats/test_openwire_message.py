@@ -1,6 +1,7 @@
 """Dead letters are understood, and re-sends change what they must and nothing else."""
 
 import struct
+import tracemalloc
 from dataclasses import fields
 
 import pytest
@@ -406,3 +407,17 @@ def test_a_message_that_will_expire_shows_when() -> None:
     assert provenance_of(dead_letter(expiration=NOW_MS + 55)).expires_at_ms == NOW_MS + 55
     assert provenance_of(dead_letter(expiration=0)).expires_at_ms == 0
     assert provenance_of(dead_letter(expiration=-1)).expires_at_ms == 0
+
+
+def test_long_origins_are_not_remembered() -> None:
+    """A stranger chooses them, up to 64 KiB each, and thousands of origins are remembered."""
+    tracemalloc.start()
+    try:
+        for number in range(100):
+            name = f"{number}.{60_000 * 'x'}"
+            assert provenance_of(dead_letter(original_destination=(100, name))).origin == queue(
+                name
+            )
+        assert tracemalloc.get_traced_memory()[0] < 1 << 20
+    finally:
+        tracemalloc.stop()

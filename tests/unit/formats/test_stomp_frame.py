@@ -1,5 +1,7 @@
 """Frames off the wire, on the wire, and in the store: always bytes, order and repeats kept."""
 
+import tracemalloc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +13,7 @@ from amqsidecar.formats.stomp_frame import (
     encode_connect,
     first,
     parse_kept,
+    write_head,
 )
 
 NAMES = st.binary(min_size=1, max_size=8).filter(lambda name: name != b"content-length")
@@ -88,3 +91,15 @@ def test_what_is_no_kept_message_is_reported() -> None:
     """Such as a row of another wire."""
     with pytest.raises(UndecodableMessage):
         parse_kept(b"\x00Sp\xc0")
+
+
+def test_long_names_of_headers_are_not_remembered() -> None:
+    """A stranger names the properties of a message."""
+    tracemalloc.start()
+    try:
+        for number in range(50):
+            name = b"%d%s" % (number, 100_000 * b"x")
+            assert write_head([(name, b"v")]) == name + b":v\n"
+        assert tracemalloc.get_traced_memory()[0] < 1 << 20
+    finally:
+        tracemalloc.stop()

@@ -2,10 +2,11 @@
 
 import itertools
 import random
+import tracemalloc
 
 import pytest
 
-from amqsidecar.model.destination import covers, overlap, parse_pattern
+from amqsidecar.model.destination import covers, overlap, parse_destination, parse_pattern
 from amqsidecar.policy.destination_map import DestinationMap
 
 WORDS = ("a", "b", "*", ">")
@@ -46,3 +47,15 @@ def test_a_topic_is_no_queue_and_a_queue_is_of_its_address() -> None:
     assert not covers("topic://news.>", "queue://news.a")
     assert not overlap("topic://news.>", "queue://news.a")
     assert covers("orders.#", "queue://orders.eu::late")
+
+
+def test_long_names_are_not_remembered() -> None:
+    """A stranger writes them into the `to` of a message, up to the size of a message."""
+    tracemalloc.start()
+    try:
+        for number in range(20):
+            text = f"topic://{number}.{1_000_000 * 'x'}"
+            assert str(parse_destination(text)) == text
+        assert tracemalloc.get_traced_memory()[0] < 5_000_000
+    finally:
+        tracemalloc.stop()
