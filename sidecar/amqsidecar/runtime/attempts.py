@@ -59,6 +59,10 @@ class Candidates(CurrentBroker, Protocol):
         """Make the next one current; the first after the last."""
         ...
 
+    def login_refused(self) -> None:
+        """Take note that a broker refused us, perhaps for our log-in."""
+        ...
+
     def has_learned(self) -> bool:
         """Return, once, whether the last link found a feature that the next one won't use."""
         ...
@@ -123,6 +127,7 @@ class Attempts:
             # Why: a mounted secret is gone for a moment while it is replaced.
             return f"not connected to {broker}: {error}", self.ended()
         if isinstance(error, BrokerRefused):
+            self._candidates.login_refused()
             pause_s = self.ended() if was_up else self.failed(error)
             return f"{broker} refuses: {error}", pause_s
         pause_s = self.ended() if was_up else self.failed()

@@ -167,6 +167,11 @@ class LinkMaker:
         told, self._unreadable_told = self._unreadable_told, len(self._unreadable)
         return self._unreadable_told > told
 
+    def login_refused(self) -> None:
+        """Log in with other tokens the next time, where there are any."""
+        for tokens in self._tokens:
+            tokens.refused()
+
     def login_outdated(self, since_s: float) -> bool:
         """Return whether a link that was up then should end, so that the next one logs in again."""
         return any(tokens.outdated(since_s) for tokens in self._tokens)

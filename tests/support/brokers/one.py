@@ -10,6 +10,9 @@ class OneBroker:
     def go_on(self) -> None:
         """Do nothing: it stays the current one."""
 
+    def login_refused(self) -> None:
+        """Do nothing: there is no other log-in."""
+
     def has_learned(self) -> bool:
         """Return False: nothing is remembered from link to link."""
         return False

@@ -69,6 +69,15 @@ def test_a_token_is_renewed_before_it_expires_and_links_follow() -> None:
     assert (tokens.secret(), provider.given) == ("token 2", 2)
 
 
+def test_a_token_that_the_broker_refuses_is_not_used_again() -> None:
+    """By the clock it is good: the machine slept, or the provider has other keys since."""
+    clock, provider = VirtualClock(), Provider(3_600)
+    tokens = BearerTokens(provider.obtain, clock, is_cheap=False)
+    assert tokens.secret() == "token 1"
+    tokens.refused()
+    assert tokens.secret() == tokens.secret() == "token 2"
+
+
 def test_a_link_stays_up_while_the_provider_is_away() -> None:
     clock, provider = VirtualClock(), Provider(100)
     tokens = BearerTokens(provider.obtain, clock, is_cheap=False)

@@ -100,6 +100,20 @@ def test_a_link_that_the_next_one_is_wiser_than_costs_no_pause() -> None:
     assert [attempts.failed(), attempts.failed()] == [1.0, 2.0]
 
 
+def test_after_a_refusal_the_next_log_in_is_another_one() -> None:
+    refused = list[str]()
+
+    class Noting(OneBroker):
+        def login_refused(self) -> None:
+            refused.append(self.current)
+
+    attempts = Attempts(Noting(), 1.0, 4.0, lambda: 0.5)
+    attempts.fault(LinkLost("gone"), was_up=True, is_first=False)
+    assert refused == []
+    attempts.fault(BrokerRefused("the token has expired"), was_up=True, is_first=False)
+    assert refused == ["the broker"]
+
+
 def test_a_refusal_is_reported_whatever_was_learned() -> None:
     attempts = Attempts(Learns(1), 1.0, 4.0, lambda: 0.5)
     with pytest.raises(BrokerRefused):

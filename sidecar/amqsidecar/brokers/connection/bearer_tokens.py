@@ -85,6 +85,14 @@ class BearerTokens:
                 self._renew()
             return self._token
 
+    def refused(self) -> None:
+        """Obtain the token of the next log-in anew: the broker may have refused this one.
+
+        It may have ended while the machine slept, or its provider may have revoked it.
+        """
+        with self._lock:
+            self._due_s = -math.inf
+
     def outdated(self, since_s: float) -> bool:
         """Return whether there is a newer token than that of a connection; obtains it when due.
 
