@@ -8,8 +8,9 @@ import asyncio
 import queue
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from contextvars import copy_context
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from threading import Thread
 from typing import Any, Final, NamedTuple, TypeVar, cast
@@ -43,6 +44,7 @@ from amqsidecar.operations.message import (
 )
 from amqsidecar.operations.preview import OpenGate
 from amqsidecar.operations.status import SidecarStatus
+from amqsidecar.runtime.worker import join_all
 from amqsidecar.schedule import OpenSchedule, Schedule
 from amqsidecar.telemetry import audit
 from amqsidecar.telemetry.health import Health
@@ -74,7 +76,7 @@ class QueryContext(NamedTuple):
 
     @property
     def state(self) -> StoreState:
-        """The state now; cycles go on while the store is open."""
+        """The state, the same for all of a query; cycles go on meanwhile."""
         return self.read_state()
 
 
@@ -273,11 +275,13 @@ class StoreQueries:
         return None if data is None else (row, data)
 
     def close(self) -> None:
-        """Answer queued queries, then close all stores; safe to call twice."""
+        """End the queries, and close all stores that answer in `STOP_S`; safe to call twice."""
+        with suppress(queue.Empty):
+            while job := self._jobs.get_nowait():
+                job.future.cancel()
         for _ in self._threads:
             self._jobs.put(None)
-        for thread in self._threads:
-            thread.join()
+        join_all(self._threads)
         self._threads.clear()
 
     def _opened(self) -> Schedule:
@@ -319,7 +323,8 @@ class StoreQueries:
 
 def _context(store: Schedule, now_ms: int, rights: Rights) -> QueryContext:
     may = partial(seen_schedule, store, rights)
-    return QueryContext(may(Right.VIEW), lambda: seen_state(store.state(), rights), now_ms, may)
+    read_state = cache(lambda: seen_state(store.state(), rights))
+    return QueryContext(may(Right.VIEW), read_state, now_ms, may)
 
 
 def _close(opened: Schedule | None) -> None:

@@ -1,6 +1,7 @@
 """A thread of the service beside the cycles: it repeats a step, and outlives each failure."""
 
 import logging
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from threading import Event as Flag
@@ -17,7 +18,7 @@ from amqsidecar.schedule import OpenSchedule, Schedule
 RETRY_S: Final = (2.0, 4.0, 8.0, 16.0, 32.0, 60.0)
 """Pauses after failures in a row; the longest pause repeats."""
 STOP_S: Final = 5.0
-"""Maximum time a stop waits for a step; an object store may hang."""
+"""Maximum time from a stop in which a step may end; an object store may hang."""
 LEFT: Final = set[str]()
 """Names of the threads that a stop has not waited for."""
 
@@ -57,6 +58,7 @@ class Worker:
         wake: Callable[[], None] = _nothing,
     ) -> None:
         self.stop = Flag()
+        self._ends_s = 0.0
         self.retry_s = retry_s
         self._name = name
         self._step = step
@@ -76,11 +78,18 @@ class Worker:
         _error: BaseException | None,
         _traceback: TracebackType | None,
     ) -> None:
-        self.stop.set()
-        self._wake()
-        self._thread.join(self.stop_s)
+        self.end()
+        is_limited = self.stop_s is not None
+        self._thread.join(max(0.0, self._ends_s - time.monotonic()) if is_limited else None)
         if self._thread.is_alive():
             LEFT.add(self._name)
+
+    def end(self) -> None:
+        """Let the thread end; its time to do so runs from the first call."""
+        if not self.stop.is_set():
+            self._ends_s = time.monotonic() + (self.stop_s or 0.0)
+            self.stop.set()
+            self._wake()
 
     def _run(self) -> None:
         log = structlog.get_logger(f"amqsidecar.{self._name}")
@@ -106,7 +115,7 @@ class Worker:
 
 @contextmanager
 def all_running(workers: Sequence[Worker]) -> Iterator[None]:
-    """Run workers while the block runs; all end their steps at the same time."""
+    """Run workers while the block runs; they end side by side, in the time of one."""
     with ExitStack() as stack:
         for one in workers:
             stack.enter_context(one)
@@ -115,7 +124,16 @@ def all_running(workers: Sequence[Worker]) -> Iterator[None]:
         finally:
             # Why first: otherwise a stop waits for one step after the other.
             for one in workers:
-                one.stop.set()
+                one.end()
+
+
+def join_all(threads: Sequence[Thread]) -> None:
+    """Wait for threads that are ending, for `STOP_S` together."""
+    ends_s = time.monotonic() + STOP_S
+    for one in threads:
+        one.join(max(0.0, ends_s - time.monotonic()))
+        if one.is_alive():
+            LEFT.add(one.name)
 
 
 class KeptSchedule:

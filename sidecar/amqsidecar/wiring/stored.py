@@ -2,8 +2,8 @@
 
 import os
 import secrets
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from threading import Lock
@@ -42,7 +42,7 @@ from amqsidecar.runtime.stored import StoredMode, StoredSettings
 from amqsidecar.runtime.takeover import Takeover
 from amqsidecar.runtime.watching import Watching
 from amqsidecar.runtime.work import MakeJudge
-from amqsidecar.runtime.worker import KeptSchedule
+from amqsidecar.runtime.worker import KeptSchedule, Worker, all_running
 from amqsidecar.schedule import Schedule
 from amqsidecar.webhooks.outbox import forget_outboxes
 from amqsidecar.wiring.parts import ProcessParts, stopping
@@ -80,17 +80,17 @@ def _index(parts: ProcessParts, make_judge: MakeJudge) -> InPlaceIndex:
     )
 
 
-def _watching(parts: ProcessParts, mode: StoredMode, instance: str) -> AbstractContextManager[None]:
-    """Look, while the block runs, at queues that are re-sent to or not read, where wanted."""
+def _watching(parts: ProcessParts, mode: StoredMode, instance: str) -> Iterator[Worker]:
+    """Yield what looks at queues that are re-sent to or not read, where wanted."""
     config, options, metrics = parts.config, parts.config.outcomes, parts.metrics
     if not options.watch:
-        return nullcontext()
+        return
     window_ms = options.window_s * 1000
     # Why another: it is called in a thread of its own.
     find_intake = Discovery(parts.rules.classic, is_silent=True).find
     named = named_queues(config.intake.queues)
     in_place = _index(parts, mode.make_judge)
-    return Watching(
+    yield Watching(
         schedule=KeptSchedule(parts.open_schedule),
         brokers=parts.links,
         # Why another: opening a link removes the remains of a crashed one of its instance.
@@ -136,7 +136,7 @@ def run_stored(
         own, parts.mode = parts.mode.now, LiveMode(read_mode(), read_mode)
         if parts.mode.now != own:
             log.warning("different_modes", left=str(parts.mode.now), meaning=_DIFFERENT_MODES)
-        journaling = _journaling(parts, state.instance)
+        journaling = [*_journaling(parts, state.instance)]
         keep_start(
             schedule, parts.rules.mark(ServiceMarkKind.START, state.instance, clock.now_ms())
         )
@@ -203,7 +203,7 @@ def _beside(
     mode: StoredMode,
     service: Service,
     instance: str,
-    journaling: AbstractContextManager[None],
+    journaling: Sequence[Worker],
 ) -> Iterator[None]:
     """Run the workers on the schedule beside the service, each with its own connection."""
     config, clock = parts.config, parts.clock
@@ -217,9 +217,10 @@ def _beside(
         metrics=parts.metrics,
         exhausting=_exhausting(config) if config.policy.wait_ends is WaitEnd.EXHAUST else None,
     )
-    watching = _watching(parts, mode, instance)
+    workers = [*_takeover(parts, mode), operating.worker, *journaling]
+    workers += [*_watching(parts, mode, instance), *_reporting(parts)]
     _show_mode(parts)
-    with _takeover(parts, mode), operating.worker, journaling, watching, _reporting(parts):
+    with all_running(workers):
         _housekeeping(parts, instance, mode.death_groups, retention).plan(service.service_clock)
         service.service_clock.every(LOOK_S, "mode", partial(parts.mode.follow, service.renew))
         service.service_clock.every(LOOK_S, "shown_mode", partial(_show_mode, parts))
@@ -273,7 +274,7 @@ def run_observing(config: Config) -> None:
             attempts=parts.attempts,
             health=parts.health,
         )
-        serving, reporting = parts.serving(), _reporting(parts)
+        serving, reporting = parts.serving(), all_running(_reporting(parts))
         with parts.sending(), serving as address, stopping(observer.stop), reporting:
             _housekeeping(parts, instance, death_groups, None).plan(observer.service_clock)
             log.info("started", version=__version__, http=address, mode="observe")
@@ -282,12 +283,12 @@ def run_observing(config: Config) -> None:
         schedule.close()
 
 
-def _takeover(parts: ProcessParts, mode: StoredMode) -> AbstractContextManager[None]:
-    """While the block runs, settle cycles left by other sidecars on the same schedule."""
+def _takeover(parts: ProcessParts, mode: StoredMode) -> Iterator[Worker]:
+    """Yield what settles cycles left by other sidecars on the same schedule."""
     config = parts.config
     if not config.store.is_shared:
-        return nullcontext()
-    return Takeover(
+        return
+    yield Takeover(
         open_schedule=parts.open_schedule,
         open_instance=lambda instance: open_instance(config, parts.clock, instance),
         make_link=parts.links.make,
@@ -297,10 +298,10 @@ def _takeover(parts: ProcessParts, mode: StoredMode) -> AbstractContextManager[N
     ).worker
 
 
-def _reporting(parts: ProcessParts) -> AbstractContextManager[None]:
-    """Report to people while the block runs, where it is wanted."""
+def _reporting(parts: ProcessParts) -> list[Worker]:
+    """Return what reports to people, where it is wanted."""
     if not parts.config.webhooks.subscriptions:
-        return nullcontext()
+        return []
     from amqsidecar.wiring.webhooks import reporting  # noqa: PLC0415 - only where it is wanted
 
     return reporting(parts)
@@ -318,21 +319,21 @@ def _is_on_volume_of(journal: str, store: Path | None) -> bool:
     return there.stat().st_dev == store.stat().st_dev
 
 
-def _journaling(parts: ProcessParts, instance: str) -> AbstractContextManager[None]:
-    """Write the configured journal while the block runs.
+def _journaling(parts: ProcessParts, instance: str) -> Iterator[Worker]:
+    """Yield what writes the configured journal.
 
     Raises:
         ConfigError: a library that it needs is not installed.
     """
     options, crash_point = parts.config.journal, parts.crash_point
     if not options.path:
-        return nullcontext()
+        return
     from amqsidecar.journals.folder import open_folder  # noqa: PLC0415 - only where it is wanted
 
     folder = open_folder(options.path, instance, lambda: crash_point("segment_hidden"))
     from amqsidecar.journals.writer import JournalWriter  # noqa: PLC0415 - an extra, which is there
 
-    return Journaling(
+    yield Journaling(
         schedule=KeptSchedule(parts.open_schedule),
         writer=JournalWriter(
             folder, sidecar=options.name or instance, cause_text=options.cause_text

@@ -2,8 +2,6 @@
 
 import os
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Final
 
 from amqsidecar.config.schema import Config
@@ -17,7 +15,7 @@ from amqsidecar.config.sections.webhooks import (
 from amqsidecar.config.tls_context import trusted_by
 from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.http.masking import Masking
-from amqsidecar.runtime.worker import KeptSchedule, all_running
+from amqsidecar.runtime.worker import KeptSchedule, Worker
 from amqsidecar.web_client import Client, permits
 from amqsidecar.webhooks.matters import Matters
 from amqsidecar.webhooks.outbox import WantedMatters
@@ -29,9 +27,8 @@ TIMEOUT_S: Final = 10.0
 ANSWER_BYTES: Final = 65_536
 
 
-@contextmanager
-def reporting(parts: ProcessParts) -> Iterator[None]:
-    """Report to the subscriptions while the block runs.
+def reporting(parts: ProcessParts) -> list[Worker]:
+    """Return what reports to the subscriptions.
 
     Raises:
         ConfigError: a file of a subscription can't be used.
@@ -60,8 +57,7 @@ def reporting(parts: ProcessParts) -> Iterator[None]:
         # Why at once: a file that is missing shows at the start, and not at the first notice.
         for name, address in addresses(config).items()
     ]
-    with all_running([one.worker for one in reporters]):
-        yield
+    return [one.worker for one in reporters]
 
 
 def addresses(config: Config) -> dict[str, Address]:

@@ -4,8 +4,11 @@ import asyncio
 import http.client
 import json
 import socket
+import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from threading import Event, Semaphore
 from typing import Any
 
@@ -20,6 +23,7 @@ from amqsidecar.http.app import make_app, probes_of
 from amqsidecar.http.guard import MAX_BODY_BYTES
 from amqsidecar.http.serving import HttpServer, _listen
 from amqsidecar.http.store_queries import MAX_QUESTIONS, THREADS
+from amqsidecar.runtime.worker import LEFT, STOP_S
 from amqsidecar.schedule import Schedule
 from amqsidecar.telemetry.health import Health
 from support.waiting import PATIENCE_S
@@ -320,6 +324,39 @@ def test_probes_are_answered_while_every_question_waits_for_a_store(health: Heal
         client.close()
     server.stop()
     queries.close()
+
+
+def test_a_stop_leaves_queries_of_a_store_that_hangs() -> None:
+    """They shared no limit, and a queue full of others held it up for ever."""
+    hung, begun = Event(), Semaphore(0)
+
+    def open_schedule() -> Schedule:
+        begun.release()
+        hung.wait()
+        raise StoreUnavailable("gone")
+
+    queries = make_queries(open_schedule=open_schedule)
+
+    async def ask_all() -> list[object]:
+        def ask(count: int) -> list[asyncio.Task[int]]:
+            question = partial(queries.ask, caller_as(), lambda at: at.now_ms)
+            return [asyncio.create_task(question()) for _ in range(count)]
+
+        asked = ask(MAX_QUESTIONS)
+        await asyncio.to_thread(lambda: [begun.acquire() for _ in range(THREADS)])
+        asked += ask(THREADS)
+        await asyncio.sleep(0)
+        began_s = time.monotonic()
+        await asyncio.to_thread(queries.close)
+        assert time.monotonic() - began_s < 2 * STOP_S
+        left = {f"queries-{number}" for number in range(THREADS)}
+        assert left <= LEFT
+        LEFT.difference_update(left)
+        hung.set()
+        return await asyncio.gather(*asked, return_exceptions=True)
+
+    ends = Counter(type(one) for one in asyncio.run(ask_all()))
+    assert ends.keys() == {StoreUnavailable, asyncio.CancelledError}
 
 
 def test_without_a_log_in_only_names_of_this_machine_are_answered(start: StartServer) -> None:

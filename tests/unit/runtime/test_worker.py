@@ -1,14 +1,16 @@
 """A worker outlives every failure of its step, and ends when its block ends."""
 
 import threading
+import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
 from amqsidecar.errors import StoreError
-from amqsidecar.runtime.worker import Worker, all_running
+from amqsidecar.runtime.worker import LEFT, STOP_S, Worker, all_running
 from support.waiting import PATIENCE_S, eventually
 
 
@@ -84,3 +86,26 @@ def test_workers_that_run_together_are_stopped_together() -> None:
     with all_running([first, last]):
         assert begun.wait(PATIENCE_S)
     assert heard == [True]
+
+
+def test_workers_that_hang_share_the_time_of_one() -> None:
+    begun = [threading.Event() for _ in range(4)]
+    release = threading.Event()
+
+    def hang(one: threading.Event) -> float:
+        one.set()
+        release.wait()
+        return 60.0
+
+    workers = [
+        Worker(f"hung_{at}", partial(hang, one), first_pause_s=0.0) for at, one in enumerate(begun)
+    ]
+    with all_running(workers):
+        assert all(one.wait(PATIENCE_S) for one in begun)
+        stops_s = time.monotonic()
+    took_s = time.monotonic() - stops_s
+    release.set()
+    assert STOP_S <= took_s < 2 * STOP_S
+    hung = {f"hung_{at}" for at in range(4)}
+    assert hung <= LEFT
+    LEFT.difference_update(hung)
