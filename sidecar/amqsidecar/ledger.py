@@ -349,10 +349,10 @@ class Ledger(Protocol):
         """
         ...
 
-    def forget_signals(self, now_ms: int, before_ms: int) -> int:
-        """Remove signals that were dated before a time; returns how many. Dates new ones before.
+    def forget_signals(self, now_ms: int, kept_ms: int) -> int:
+        """Date new signals, then remove those of a longer time ago; returns how many.
 
-        Why a service dates them: the clock of a reporter may differ from its own.
+        A shared schedule asks its database for the time, since clocks of services differ.
         """
         ...
 

@@ -17,7 +17,9 @@ from amqsidecar.operations import operate
 from amqsidecar.operations.markers import end_waits
 from amqsidecar.operations.operate import Wish
 from amqsidecar.schedule import Schedule
+from amqsidecar.stores.postgres.store import PostgresStore
 from support.stores.rows import scheduled, taken_row, took
+from support.waiting import eventually
 
 MakeStore = Callable[[], Schedule]
 HELD = RowState.HELD
@@ -104,9 +106,10 @@ def test_an_event_before_the_message_or_while_it_is_taken_is_remembered(store: S
     with store.transaction() as tx:
         tx.finish_cycle(cycle)
     assert end_waits(store, 0, 3, None) == 2
-    assert store.forget_signals(4, 0) == 0
+    assert store.forget_signals(4, 4) == 0
+    eventually(lambda: store.forget_signals(6, 1) == 2, what="both are forgotten")
     report(store, "again", 3)
-    assert store.forget_signals(6, 5) == 2
+    assert store.forget_signals(6, 1) == 0
     take(store, (3, "early"), (4, "again"))
     assert end_waits(store, 6, 6, None) == 1
     assert (view(store, 3).state, view(store, 4).state) == (HELD, RowState.WAITING)
@@ -140,9 +143,11 @@ def test_a_report_counts_and_is_remembered_by_the_clocks_of_the_services(store: 
     report(store, "invoice-1", -10 * hour_ms)
     assert end_waits(store, 6_000, 6_000, None) == 1
     assert view(store, 2).due_at_ms == 6_000
-    assert store.forget_signals(6_000, 6_000 - hour_ms) == 0
-    assert store.forget_signals(6_000 + hour_ms, 6_000) == 0
-    assert store.forget_signals(6_001 + hour_ms, 6_001) == 1
+    for now_ms in (6_000, 6_000 + hour_ms):
+        assert store.forget_signals(now_ms, hour_ms) == 0
+    # Services of one schedule may have different clocks: its database has one.
+    is_shared = isinstance(store, PostgresStore)
+    assert store.forget_signals(6_001 + hour_ms, hour_ms) == (not is_shared)
 
 
 def test_a_report_beside_dead_letters_is_of_after_their_death(store: Schedule) -> None:

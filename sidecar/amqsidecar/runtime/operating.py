@@ -128,7 +128,7 @@ class Operating:
         if is_all:
             self._all_waits_at_s = now_s + ALL_WAITS_EVERY_S
             # Why not sooner: a message of a cycle that has not ended is left until then.
-            store.forget_signals(now_ms, now_ms - REMEMBERED_MS - RECENT_MS)
+            store.forget_signals(now_ms, REMEMBERED_MS + RECENT_MS)
         return LOOK_EVERY_S
 
     def _turn(self, store: Schedule, operation: Operation) -> float:

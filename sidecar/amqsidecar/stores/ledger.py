@@ -434,7 +434,8 @@ class CommonLedger(CommonPart):
             for number, name, author, is_later in found
         ]
 
-    def forget_signals(self, now_ms: int, before_ms: int) -> int:
+    def forget_signals(self, now_ms: int, kept_ms: int) -> int:
+        values = {"schedule_ms": now_ms}
         with self._database.transaction():
-            self._database.change("date_signals", now_ms=now_ms)
-            return self._database.change("forget_signals", before_ms=before_ms)
+            self._database.change("date_signals", **values)
+            return self._database.change("forget_signals", **values, kept_ms=kept_ms)

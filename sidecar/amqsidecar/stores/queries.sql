@@ -120,7 +120,7 @@ WHERE (kind = 'marker') = :is_marker AND at_ms >= :since_ms ORDER BY id DESC LIM
 
 -- name: add_signal
 -- The latest report of an event outside, after the newest block of events.
--- Why no time of the reporter: its clock may differ from the services', which `date_signals` asks.
+-- Why no time: the clock of a reporter may be wrong; `date_signals` asks that of the schedule.
 INSERT INTO signal (name, at_ms, author, last_block)
 VALUES (:name, 9223372036854775807, :author, (SELECT coalesce(max(seq), 0) FROM event_block))
 ON CONFLICT (name) DO UPDATE
@@ -143,11 +143,11 @@ LIMIT :limit;
 
 -- name: date_signals
 -- Events are dated when a service sees them first.
-UPDATE signal SET at_ms = :now_ms WHERE at_ms > :now_ms;
+UPDATE signal SET at_ms = :schedule_ms WHERE at_ms > :schedule_ms;
 
 -- name: forget_signals
 -- Events that were reported too long ago.
-DELETE FROM signal WHERE at_ms < :before_ms;
+DELETE FROM signal WHERE at_ms < :schedule_ms - :kept_ms;
 
 -- name: set_kept
 -- Whether what is not written must not be forgotten.

@@ -18,12 +18,15 @@ from amqsidecar.errors import ConfigError, Problem, StoreFull, StoreUnavailable
 from amqsidecar.stores.named_queries import read_queries, read_sql
 from amqsidecar.stores.packing import storable
 
+# Why of the transaction: its statements agree on it.
+_SERVER_MS = "floor(extract(epoch FROM now()) * 1000)::bigint"
+
 
 def _in_postgres(text: str) -> str:
     """Return queries that are written for SQLite in the words of PostgreSQL."""
     text = re.sub(r"\s+(NOT INDEXED|INDEXED BY \w+)", "", text)
     text = re.sub(r"IN \(SELECT value FROM json_each\((:ids)\)\)", r"= ANY (\1::bigint[])", text)
-    text = text.replace("LIMIT -1 OFFSET", "OFFSET")
+    text = text.replace("LIMIT -1 OFFSET", "OFFSET").replace(":schedule_ms", _SERVER_MS)
     return re.sub(r"(?<!:):(\w+)", r"%(\1)s", text)
 
 
