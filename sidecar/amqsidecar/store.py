@@ -189,6 +189,10 @@ class StoreTransaction(RowDelays, Protocol):
 class Rows(Protocol):
     """The waiting messages and the state of a schedule, in a store or in a broker."""
 
+    def snapshot(self) -> AbstractContextManager[None]:
+        """Read all in the block as of one moment, where a store keeps it; write nothing there."""
+        ...
+
     def state(self) -> StoreState:
         """Return where things stand now.
 

@@ -150,6 +150,7 @@ class _SeenSchedule:
         self.service_marks = store.service_marks
         self.latest_starts = store.latest_starts
         self.tail = store.tail
+        self.snapshot = store.snapshot
 
     def __getattr__(self, name: str) -> NoReturn:
         raise HttpRefused(403, f"this needs a role that may view everything ({name})")

@@ -22,7 +22,7 @@ from amqsidecar.model.schedule import (
     UnknownTally,
     first_redelivery_id,
 )
-from amqsidecar.schedule import ScheduleView
+from amqsidecar.schedule import ScheduleView, at_one_moment
 
 _LOOK_MS: Final = 180_000
 """Queues are looked at twice a minute; an older look is of a sidecar that no longer looks."""
@@ -146,6 +146,7 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
     history: list[AnyEvent]
 
 
+@at_one_moment
 def read_status(
     schedule: ScheduleView, state: StoreState, now_ms: int, row_filter: RowFilter = EVERYTHING
 ) -> Status:

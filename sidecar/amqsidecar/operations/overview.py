@@ -30,7 +30,7 @@ from amqsidecar.operations.failures.groups import (
 )
 from amqsidecar.operations.failures.solved import SolvedGroup, find_solutions
 from amqsidecar.operations.status import SidecarStatus
-from amqsidecar.schedule import Schedule
+from amqsidecar.schedule import Schedule, at_one_moment
 
 _SHOWN_MAX: Final = 20
 """Maximum groups of each kind on the first screen."""
@@ -172,6 +172,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     status: SidecarStatus | None = msgspec.field(default=None, name="wellness")
 
 
+@at_one_moment
 def read_overview(
     schedule: Schedule,
     now_ms: int,
@@ -225,6 +226,7 @@ def read_died(schedule: Schedule, groups: Sequence[Group], now_ms: int) -> Died:
     )
 
 
+@at_one_moment
 def read_waiting(schedule: Schedule, now_ms: int) -> Waiting:
     """Return the waiting messages, by the time of their re-sends."""
     counts: dict[str, Counter[RowState]] = defaultdict(Counter)

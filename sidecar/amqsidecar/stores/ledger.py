@@ -121,6 +121,10 @@ class StoreDatabase(Protocol):
         """Run a query and return its rows."""
         ...
 
+    def snapshot(self) -> AbstractContextManager[None]:
+        """Read several times from one snapshot."""
+        ...
+
     def change(self, name: str, /, **values: Any) -> int:
         """Run a query and return the number of changed rows."""
         ...
@@ -163,6 +167,9 @@ class CommonLedger(CommonPart):
     """The part of a `Ledger` that does not depend on the store, of the store that inherits it."""
 
     _lock_operation = "read_operation"
+
+    def snapshot(self) -> AbstractContextManager[None]:
+        return self._database.snapshot()
 
     def failure_groups(self, since_ms: int, limit: int) -> list[FailureGroup]:
         return structs_of(

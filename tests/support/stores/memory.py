@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import TypeVar
@@ -428,6 +428,9 @@ class MemoryStore:
             Tally(destination=destination, state=state, count=count)
             for (destination, state), count in sorted(counts.items())
         ]
+
+    def snapshot(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def list_rows(self, row_filter: RowFilter, limit: int, after_id: int = 0) -> list[RowView]:
         rows = [row for row in self._matching(row_filter) if row.id > after_id]

@@ -6,6 +6,7 @@ all of a queue at once; and one of them is not moved by its number, but by a fil
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from itertools import groupby, islice
 from typing import Any
 
@@ -96,6 +97,10 @@ class ArtemisSchedule:
     def room(self) -> Room:
         """Return that there is room: the broker watches its own volume."""
         return ENOUGH_ROOM
+
+    def snapshot(self) -> AbstractContextManager[None]:
+        """Do nothing: the broker answers each question as of its own moment."""
+        return nullcontext()
 
     def list_rows(self, row_filter: RowFilter, limit: int, after_id: int = 0) -> list[RowView]:
         """Return our waiting messages, by the broker's number.

@@ -19,7 +19,7 @@ from amqsidecar.operations.failures.former_groups import (
     read_failure_groups,
 )
 from amqsidecar.operations.markers import MARKERS_MAX, NEW_SINCE_MS, marker_before
-from amqsidecar.schedule import Schedule
+from amqsidecar.schedule import Schedule, at_one_moment
 
 DAY_MS: Final = 24 * 3_600_000
 HOUR_MS: Final = 3_600_000
@@ -129,6 +129,7 @@ def window(now_ms: int, length_ms: int = HOUR_MS) -> tuple[int, int]:
     return until_ms - max(length_ms // BUCKET_MS, 1) * BUCKET_MS, until_ms
 
 
+@at_one_moment
 def read_groups(
     schedule: Schedule,
     now_ms: int,
@@ -155,6 +156,7 @@ def read_groups(
     return _describe(schedule, known, found, now_ms, window_ms)[:limit]
 
 
+@at_one_moment
 def read_group(schedule: Schedule, place: Place, now_ms: int) -> Group | None:
     """Return the group at a place, or the one that it became a part of.
 

@@ -208,6 +208,18 @@ class PostgresDatabase:
         finally:
             self._queued = []
 
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Read several times from one snapshot; in a transaction, from one of each statement."""
+        if self._is_in_transaction:
+            yield
+            return
+        self._queued = [("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", {})]
+        try:
+            yield
+        finally:
+            self._roll_back()
+
     @property
     def _is_in_transaction(self) -> bool:
         return bool(self._queued) or (
