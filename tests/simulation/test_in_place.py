@@ -16,6 +16,7 @@ from amqsidecar.model import row_changes
 from amqsidecar.model.destination import Destination, queue
 from amqsidecar.model.provenance import lying_id
 from amqsidecar.model.schedule import Recall, RowFilter, RowState
+from amqsidecar.operations import fetch
 from simulation.discards import discard_some, undo_all
 from simulation.rules import DLQ, CountingRules
 from simulation.world import World
@@ -245,6 +246,25 @@ def test_an_undone_discard_leaves_a_message_to_the_rules_or_held_as_before(
         place.world.finals.place.__dict__,
     )
     assert world.bodies("orders") == ["m"]
+
+
+@pytest.mark.parametrize("turns", [0, 60])
+def test_an_edit_that_is_not_made_leaves_a_message_to_the_rules_as_before(
+    place: Place, turns: int
+) -> None:
+    world, store = place.world, place.world.store
+    place.rules.delay_ms = LATER_MS
+    place.die("m")
+    world.run(1)
+    [before] = store.list_rows(RowFilter(), 9)
+    fetch.fetch(store, before.id, world.clock.now_ms(), "ann")
+    world.run(turns)
+    assert fetch.is_here(store, before.id) is bool(turns)
+    assert fetch.put_back(store, before.id, world.clock.now_ms(), "ann", ".exhausted")
+    world.run(60)
+    [row] = store.list_rows(RowFilter(), 9)
+    assert (row.recall, row.due_at_ms) == (Recall.RULES, before.due_at_ms)
+    assert (row.is_in_final_queue, world.bodies(DLQ)) == (True, ["m"])
 
 
 @pytest.mark.parametrize("is_stranger", [False, True])

@@ -86,7 +86,7 @@ def list_(listed: ListChoice, config: Config) -> None:
 
 def _cells(row: RowView, now_ms: int) -> tuple[str, ...]:
     when = due(row.due_at_ms, now_ms) if row.state.value == "waiting" else "-"
-    if row.gate is not None and row.due_at_ms > now_ms:
+    if row.gate and row.state.value != "exhausted" and row.due_at_ms > now_ms:
         when = f"{when} ({one_line(row.gate, 30)})"
     return (
         str(row.id),

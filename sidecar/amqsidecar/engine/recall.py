@@ -253,7 +253,7 @@ class RecallJudge:
             case Recall.DISCARD:
                 row = msgspec.structs.replace(row, recall=Recall.DROP, gate=there)
             case Recall.KEEP:
-                pass
+                row = msgspec.structs.replace(row, gate=there)
             case _ if known.recall is Recall.LEAVE or self._unchosen is Recall.RETURN:
                 return msgspec.structs.replace(row, recall=Recall.RETURN, gate=there), ()
         return row, (Held(**about_row(known, now_ms, str(delivery.source)), reason=TAKEN_BACK),)

@@ -125,17 +125,26 @@ def retry(
 
 
 @_row_change
-def cancel(row: RowView, now_ms: int, actor: str, suffix: str) -> Change | None:
+def cancel(
+    row: RowView, now_ms: int, actor: str, suffix: str, *, is_given_up: bool = True
+) -> Change | None:
     """Send rows to their final dead-letter queue now; if none is decided: source plus suffix.
 
     Messages that are there already are not taken back, even if that was requested before.
+
+    Args:
+        row: which may change.
+        actor: the person or program that acts.
+        suffix: of final dead-letter queues.
+        is_given_up: False = there the rules or a hold have it again, where they had it before.
     """
     if row.is_final and not (row.is_in_final_queue and row.recall in (*WANTED, *_RULED)):
         return None
     queue = row.final_queue or str(final_queue(parse_destination(row.source), suffix))
     event = Cancelled(**about_row(row, now_ms, queue), actor=actor)
+    recall = Recall.LEAVE if is_given_up else recall_there(row)
     if row.is_final:
-        return _recalled(row, event, Recall.LEAVE)
+        return _recalled(row, event, recall)
     return _changed(
         row,
         event,
@@ -145,7 +154,7 @@ def cancel(row: RowView, now_ms: int, actor: str, suffix: str) -> Change | None:
         # Why: a final row has the redeliveries that were, others have the next one.
         redelivery_count=row.redelivery_count - (row.state is not RowState.EXHAUSTED),
         final_queue=queue,
-        recall=Recall.LEAVE,
+        recall=recall,
     )
 
 
@@ -233,7 +242,8 @@ def take_back(row: RowView, now_ms: int, actor: str) -> Change | None:
     if row.state is not RowState.EXHAUSTED or is_kept or row.recall is Recall.KEEP:
         return None
     event = Held(**_about(row, now_ms), reason=TAKEN_BACK, actor=actor)
-    return _recalled(row, event, Recall.KEEP if row.is_final else Recall.NONE)
+    recall = Recall.KEEP if row.is_final else Recall.NONE
+    return _recalled(row, event, recall, gate=recall_there(row))
 
 
 class OrderKeeper:
@@ -473,7 +483,7 @@ def _recalled(row: RowView, event: AnyEvent, recall: Recall, **new: Any) -> Chan
 def _regrouped(row: RowView, event: AnyEvent, **new: Any) -> Change:
     """Return a change of nothing that decides about the row."""
     kept = {"reason": row.reason, "recall": row.recall, "recall_operation": row.recall_operation}
-    kept["gate"] = row.awaits
+    kept["gate"] = row.gate
     return _changed(row, event, **kept, **new)
 
 

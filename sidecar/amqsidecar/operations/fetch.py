@@ -76,7 +76,7 @@ def put_back(schedule: Schedule, row_id: int, now_ms: int, actor: str, suffix: s
     Returns:
         False = another action has it.
     """
-    act = row_changes.cancel(now_ms, actor, suffix)
+    act = row_changes.cancel(now_ms, actor, suffix, is_given_up=False)
     count = schedule.change(RowFilter(ids=(row_id,), state=RowState.EXHAUSTED), act)
     if count:
         audit.write(Action.CANCEL.word, selection={"ids": [row_id]}, reason=_FOR_EDIT)
