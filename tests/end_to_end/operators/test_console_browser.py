@@ -1,4 +1,4 @@
-"""Three in the morning, in a real browser, with a real broker behind: by mouse, by keyboard."""
+"""Three in the morning, in a real browser, with a real broker behind, by keyboard alone."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,10 +34,10 @@ def artemis() -> Iterator[ArtemisBroker]:
 
 
 class Site:
-    """Two queues whose dead letters a sidecar holds, one whose messages die later; its console."""
+    """A queue whose dead letters a sidecar holds, one whose messages die later; its console."""
 
-    def __init__(self, broker: ArtemisBroker, queues: tuple[str, str, str]) -> None:
-        self.by_mouse, self.by_keyboard, self.story = queues
+    def __init__(self, broker: ArtemisBroker, queues: tuple[str, str]) -> None:
+        self.by_keyboard, self.story = queues
         self.peer = JmsPeer.of(broker, "qpid")
         self.address = ""
         self.sidecar: SidecarProcess | None = None
@@ -45,15 +45,14 @@ class Site:
 
 @pytest.fixture(scope="module")
 def site(artemis: ArtemisBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    queues = ("e2e.late.mouse", "e2e.late.keyboard", "e2e.late.story")
+    queues = ("e2e.late.keyboard", "e2e.late.story")
     site = Site(artemis, queues)
     for queue in queues:
         harness = AmqpArtemisHarness(artemis, queue)
         harness.kill_at_first_failure(queue)
         harness.close()
-    for queue in queues[:2]:
-        site.peer.fill(queue, MESSAGES, size=10, properties={"failures": 0})
-        site.peer.fail(queue, "reject", messages=MESSAGES, deliveries=1, quiet_ms=0)
+    site.peer.fill(site.by_keyboard, MESSAGES, size=10)
+    site.peer.fail(site.by_keyboard, "reject", messages=MESSAGES, deliveries=1, quiet_ms=0)
     names = ",".join(f"{queue}.DLQ" for queue in queues)
     sets = [
         f"intake.queues=[{names}]",
@@ -63,43 +62,10 @@ def site(artemis: ArtemisBroker, tmp_path_factory: pytest.TempPathFactory) -> It
     folder = tmp_path_factory.mktemp("console")
     with SidecarProcess(folder, artemis.amqp_url, policy=POLICY, sets=sets) as sidecar:
         sidecar.start()
-        eventually(
-            lambda: sidecar.metric("amqsidecar_waiting") == 2 * MESSAGES, what="all are held"
-        )
+        eventually(lambda: sidecar.metric("amqsidecar_waiting") == MESSAGES, what="all are held")
         [started] = [line for line in sidecar.log_lines() if line.get("event") == "started"]
         site.address, site.sidecar = f"http://{started['http']}", sidecar
         yield site
-
-
-@pytest.mark.broker
-def test_from_the_first_screen_to_what_became_of_each_message(site: Site, browser: Browser) -> None:
-    consumer = site.peer.start_flaky_consumer(
-        site.by_mouse, failures_property="failures", how="reject"
-    )
-    with consumer, opened_page(browser, site.address) as page:
-        page.goto("/")
-        expect(page.get_by_text("This sidecar is well")).to_be_visible()
-        row = page.locator("tr", has_text=site.by_mouse).first
-        row.get_by_role("link").first.click()
-        expect(page.locator("h1")).to_have_text("(no reason given)")
-        page.get_by_role("link", name="Retry…").click()
-        expect(page.get_by_text("Nothing has happened yet.")).to_be_visible()
-        expect(page.get_by_text(f"{MESSAGES} messages would be changed")).to_be_visible()
-        page.get_by_label("First only").fill("5")
-        page.get_by_label("At most a second").fill("")
-        page.get_by_label("A message may come back for").fill("5")
-        page.get_by_label("Reason or ticket").fill("fixed by 2.3.1")
-        page.get_by_role("button", name=f"Retry {MESSAGES} messages").click()
-
-        expect(page.locator("h1")).to_contain_text("Retry")
-        expect(page.get_by_text("fixed by 2.3.1").first).to_be_visible()
-        # The page goes on by itself.
-        expect(page.locator("#live .badge").first).to_have_text("done")
-        expect(page.locator("#live")).to_contain_text("Looked at 12 of about 12")
-        consumed = page.locator("#live .tiles div", has_text="consumed").locator("dd")
-        expect(consumed).not_to_have_text("0")
-        expect(page.locator("#live").get_by_role("cell", name="consumed").first).to_be_visible()
-        assert "success" not in page.locator("main").inner_text().lower()
 
 
 def focus_on(page: Page, name: str, most: int = 60) -> None:
@@ -219,6 +185,8 @@ def test_from_the_alert_to_the_note_by_keyboard_on_a_phone_in_less_than_twelve_a
             came_back = live.locator(".tiles div", has_text="came back").locator("dd")
             expect(came_back).to_have_text("0")
             expect(live.locator(".badge").first).to_have_text("done")
+            expect(live.get_by_role("cell", name="consumed").first).to_be_visible()
+            assert "success" not in page.locator("main").inner_text().lower()
         person.follow("Its group and notes")
         person.write("Note for others: what is known, a ticket", "Fixed by 2.3.1, all consumed.")
         person.follow("Keep this note")
