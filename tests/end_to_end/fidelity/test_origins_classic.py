@@ -313,7 +313,7 @@ def as_over(wire: str, seen: Seen) -> Seen:
     }
 
 
-@each_wire({"openwire": CLASSIC_6, "stomp": CLASSIC_5, "amqp": CLASSIC_6})
+@each_wire(dict.fromkeys(("openwire", "stomp", "amqp"), CLASSIC_6))
 def test_origins_are_as_with_the_plugin(version: str, wire: str, tmp_path: Path) -> None:
     """Applications see the same with both, but where a redelivery would be copied once more.
 
@@ -445,7 +445,7 @@ def redirect(sidecar: SidecarProcess, row: int) -> None:
 def test_over_stomp_what_died_in_a_temporary_queue_waits(tmp_path: Path) -> None:
     """The sidecar says so, whether the owner is there or not."""
     with ExitStack() as stack:
-        side = beside(stack, tmp_path, CLASSIC_5, "stomp", COMPOSITES)
+        side = beside(stack, tmp_path, CLASSIC_6, "stomp", COMPOSITES)
         owner = stack.enter_context(StompPeer(side.broker.ports["STOMP_PORT"]))
         owner.subscribe("/temp-queue/answers")
         owner.send("/temp-queue/answers", {}, b"an answer")
