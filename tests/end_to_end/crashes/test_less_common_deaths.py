@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from support.brokers.broker_xml import STOCK_ADDRESS_SETTINGS, attempts_without_limit
+from end_to_end.crashes.test_kills import CORE_SETTINGS
 from support.brokers.real import ArtemisBroker
 from support.jms.ledger import CONVERSION
 from support.jms.message import NOT_COMPARED, JmsMessage
@@ -24,8 +24,8 @@ pytestmark = pytest.mark.broker
 MESSAGES = 40
 FULL_BYTES = 20_000
 SETTINGS = (
-    STOCK_ADDRESS_SETTINGS
-    + f"""{attempts_without_limit("DLQ")}<address-setting match="blocked.#">
+    CORE_SETTINGS
+    + f"""<address-setting match="blocked.#">
   <dead-letter-address>DLQ</dead-letter-address>
   <address-full-policy>BLOCK</address-full-policy>
   <max-size-bytes>{FULL_BYTES}</max-size-bytes>
@@ -70,14 +70,6 @@ def sidecar(url: str, policy: Path, tmp_path: Path) -> Iterator[SidecarProcess]:
         yield made
 
 
-def fail(peer: JmsPeer, queue: str, count: int) -> None:
-    """Let each message of a queue die; a Core client can't give one up at once."""
-    if peer.provider == "qpid":
-        peer.fail(queue, "reject", messages=count)
-    else:
-        peer.fail(queue, messages=count, deliveries=10)
-
-
 def ids(messages: list[JmsMessage]) -> Counter[str]:
     """Return how often each message is there."""
     return Counter(str(one.test_id) for one in messages)
@@ -91,7 +83,7 @@ def test_compressed_bodies_come_back_as_they_were_or_stay(
     core = JmsPeer.of(broker, "core", url_options=options)
     sent = core.produce(unique, ("Text", "Map"), body_size=200_000, group=None)
     [cut] = core.produce(unique, "Bytes", body_size=200_000, group=None)
-    core.fail(unique, messages=3, deliveries=10)
+    core.fail(unique, messages=3)
     sidecar.start()
     if wire == "artemis":
         sent.append(cut)
@@ -130,7 +122,7 @@ def test_a_full_address_that_blocks_loses_nothing_while_sidecars_are_killed(
     sent: list[JmsMessage] = []
     for _ in range(MESSAGES // 4):
         sent += peer.produce(name, "Bytes", count=4, body_size=2_000)
-        fail(peer, name, 4)
+        peer.fail(name, messages=4)
     sidecar.start()
     for _ in range(3):
         eventually(lambda: peer.browse(name), what="it fills up")
@@ -148,7 +140,7 @@ def test_what_an_xa_branch_has_is_one_message_when_the_sidecar_is_killed(
     """A prepared branch holds redeliveries while the sidecar dies; then it ends."""
     core = JmsPeer.of(broker, "core")
     sent = core.produce(unique, "Text", count=MESSAGES, group=None)
-    core.fail(unique, messages=MESSAGES, deliveries=10)
+    core.fail(unique, messages=MESSAGES)
     sidecar.start()
     held = core.prepare_xa(unique, unique, MESSAGES // 2)
     assert len(held) == MESSAGES // 2
@@ -166,7 +158,7 @@ def test_messages_that_expire_while_no_sidecar_lives_end_once(
 ) -> None:
     """They expire in their queue after the kill; each is in one place, and the others come."""
     dead = peer.produce(unique, "Text", count=MESSAGES)
-    fail(peer, unique, MESSAGES)
+    peer.fail(unique, messages=MESSAGES)
     sidecar.start()
     sidecar.kill()
     expiring = peer.produce(unique, "Text", count=MESSAGES, ttl_ms=1)
@@ -188,7 +180,7 @@ def test_a_renamed_sidecar_beside_the_old_one_sends_nothing_twice(
 ) -> None:
     """Two schedules on the same dead-letter queue, each killed while both run."""
     sent = peer.produce(unique, "Text", count=2 * MESSAGES)
-    fail(peer, unique, 2 * MESSAGES)
+    peer.fail(unique, messages=2 * MESSAGES)
     folders = [tmp_path / "old", tmp_path / "new"]
     for folder in folders:
         folder.mkdir()
@@ -219,7 +211,7 @@ def test_a_killed_broker_with_non_persistent_messages_doubles_none(
     """Persistent ones come all; of the others those that the schedule has, none of them twice."""
     kept = peer.produce(unique, "Text", count=MESSAGES)
     fleeting = peer.produce(unique, "Text", count=MESSAGES, persistent=False)
-    fail(peer, unique, 2 * MESSAGES)
+    peer.fail(unique, messages=2 * MESSAGES)
     sidecar.start()
     eventually(lambda: sidecar.metric("amqsidecar_scheduled_total") >= MESSAGES)
     broker.kill()
