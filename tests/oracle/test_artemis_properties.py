@@ -12,7 +12,7 @@ from support.tier import at_length
 
 pytestmark = pytest.mark.oracle
 
-FILES = at_length(10_000, otherwise=200)
+FILES = at_length(10_000, otherwise=100)
 CASES = 12
 SYNTAX = oracle.DEFAULT_SYNTAX
 BOOLEANS = ("true", "false", "yes", "no", "on", "off", "1", "0", "Y", "FALSE")

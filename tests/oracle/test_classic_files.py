@@ -23,7 +23,7 @@ from support.tier import at_length
 
 pytestmark = pytest.mark.oracle
 
-FILES = at_length(10_000, otherwise=200)
+FILES = at_length(10_000, otherwise=100)
 CASES = [(f"queue://{name}", count) for name in ("orders", "news") for count in (0, 1, 3)]
 _SPRING = "http://www.springframework.org/schema"
 _CORE = "http://activemq.apache.org/schema/core"
