@@ -1,7 +1,6 @@
 """A small file that unpacks to gigabytes is read in little memory, or refused by its pages."""
 
 import re
-import subprocess
 import sys
 from functools import cache
 from io import BytesIO
@@ -18,6 +17,7 @@ from amqsidecar.journals.columns import table_of
 from amqsidecar.journals.schema import SCHEMA
 from amqsidecar.model.event import Received
 from support.histories.journal_rows import filled
+from support.machine.processes import run_program
 
 ROWS = 18_000
 CAUSE_BYTES = 16_000  # About as long as a kept cause may be: 288 MB in all, more than the peak.
@@ -63,13 +63,7 @@ def put(folder: Path, file: bytes) -> None:
 
 def run(command: str, folder: Path) -> tuple[int, str, float]:
     """Return exit code, standard error and peak of a command of `journal`, in MiB."""
-    done = subprocess.run(
-        [sys.executable, "-c", RUN, "journal", command, "--path", str(folder)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
+    done = run_program([sys.executable, "-c", RUN, "journal", command, "--path", folder])
     peak = re.search(r"VmHWM:\s+(\d+) kB", done.stderr)
     assert peak is not None, done.stderr
     return done.returncode, done.stderr, int(peak[1]) / 1024

@@ -211,16 +211,19 @@ def test_what_is_not_written_yet_is_reported(journaled: Journaled) -> None:
     assert facts.remarks == ["1 events of the store are not written yet"]
 
 
-def _removed(journaled: Journaled) -> None:
-    journaled.path(2, 2).unlink()
+Harm = Callable[[Journaled], None]
 
 
-def _last_removed(journaled: Journaled) -> None:
-    journaled.path(3, 3).unlink()
+def _removed(segment: int) -> Harm:
+    return lambda journaled: journaled.path(segment, segment).unlink()
 
 
-def _first_removed(journaled: Journaled) -> None:
-    journaled.path(1, 1).unlink()
+def _rewritten(change: Callable[[pa.Table], pa.Table]) -> Harm:
+    def harm(journaled: Journaled) -> None:
+        path = journaled.path(2, 2)
+        pq.write_table(change(pq.read_table(path, partitioning=None)), path)
+
+    return harm
 
 
 def _torn(journaled: Journaled) -> None:
@@ -236,30 +239,9 @@ def _bit_flipped(journaled: Journaled) -> None:
     path.write_bytes(content)
 
 
-def _foreign(journaled: Journaled) -> None:
-    pq.write_table(pa.table({"a": [1]}), journaled.path(2, 2))
-
-
-def _newer(journaled: Journaled) -> None:
-    table = pq.read_table(journaled.path(2, 2), partitioning=None)
-    pq.write_table(table.replace_schema_metadata({SCHEMA_VERSION_KEY: "2"}), journaled.path(2, 2))
-
-
-def _other_rows(journaled: Journaled) -> None:
-    table = pq.read_table(journaled.path(2, 2), partitioning=None)
+def _other_rows(table: pa.Table) -> pa.Table:
     index = table.column_names.index("redelivery_id")
-    changed = table.set_column(index, SCHEMA.field(index), pa.array(["x"] * 3, pa.string()))
-    pq.write_table(changed, journaled.path(2, 2))
-
-
-def _too_few_rows(journaled: Journaled) -> None:
-    table = pq.read_table(journaled.path(2, 2), partitioning=None)
-    pq.write_table(table.slice(0, 2), journaled.path(2, 2))
-
-
-def _doubled_rows(journaled: Journaled) -> None:
-    table = pq.read_table(journaled.path(2, 2), partitioning=None)
-    pq.write_table(pa.concat_tables([table, table]), journaled.path(2, 2))
+    return table.set_column(index, SCHEMA.field(index), pa.array(["x"] * 3, pa.string()))
 
 
 def _copied(journaled: Journaled) -> None:
@@ -283,23 +265,29 @@ def _stray_above(journaled: Journaled) -> None:
 @pytest.mark.parametrize(
     ("harm", "fault"),
     [
-        (_removed, "segment 2 is missing"),
-        (_last_removed, "segment 3 is missing, but the store recorded it as written"),
-        (_first_removed, "segments 1 to 1 are missing"),
+        (_removed(2), "segment 2 is missing"),
+        (_removed(3), "segment 3 is missing, but the store recorded it as written"),
+        (_removed(1), "segments 1 to 1 are missing"),
         (_torn, "segment-2-2.parquet: is torn or no Parquet file"),
         (_bit_flipped, "segment-2-2.parquet: is torn or no Parquet file"),
         (
-            _foreign,
+            _rewritten(lambda _: pa.table({"a": [1]})),
             "segment-2-2.parquet: is not of this program: its metadata lack "
             "amqsidecar.schema_version",
         ),
         (
-            _newer,
+            _rewritten(lambda one: one.replace_schema_metadata({SCHEMA_VERSION_KEY: "2"})),
             "segment-2-2.parquet: has columns of version 2, and this amqsidecar knows",
         ),
-        (_other_rows, "segment-2-2.parquet: events of segment 2 differ from the store's"),
-        (_too_few_rows, "segment 2 has 2 events, the store has 3"),
-        (_doubled_rows, "segment-2-2.parquet: rows are missing, doubled or out of order"),
+        (
+            _rewritten(_other_rows),
+            "segment-2-2.parquet: events of segment 2 differ from the store's",
+        ),
+        (_rewritten(lambda one: one.slice(0, 2)), "segment 2 has 2 events, the store has 3"),
+        (
+            _rewritten(lambda one: pa.concat_tables([one, one])),
+            "segment-2-2.parquet: rows are missing, doubled or out of order",
+        ),
         (_copied, "segment-4-4.parquet: does not have the segments that its name gives"),
         (_overlapping, "segment-1-2.parquet and segment-2-3.parquet overlap"),
         (_stray, "notes.txt: does not belong to a journal"),
@@ -307,7 +295,7 @@ def _stray_above(journaled: Journaled) -> None:
     ],
 )
 def test_what_is_wrong_is_reported_with_its_file(
-    journaled: Journaled, harm: Callable[[Journaled], None], fault: str
+    journaled: Journaled, harm: Harm, fault: str
 ) -> None:
     journaled.add(1, 2, 3)
     harm(journaled)
@@ -317,7 +305,7 @@ def test_what_is_wrong_is_reported_with_its_file(
 def test_without_a_store_the_files_are_held_against_each_other(journaled: Journaled) -> None:
     journaled.add(1, 2, 3)
     assert verify_files(journaled.folder).faults == []
-    _removed(journaled)
+    _removed(2)(journaled)
     (fault,) = verify_files(journaled.folder).faults
     assert fault == f"stream={journaled.stream}: segment 2 is missing"
 

@@ -51,6 +51,12 @@ def asked(gate: Gate, one: DueMessage, now_ms: int) -> tuple[int, str] | None:
     return None if wait is None else (wait.until_ms, wait.reason.partition(" (")[0])
 
 
+def until(gate: Gate, one: DueMessage, now_ms: int) -> int:
+    found = asked(gate, one, now_ms)
+    assert found is not None
+    return found[0]
+
+
 def send(gate: OrderGate, one: DueMessage, now_ms: int) -> None:
     assert gate.wait_of(one, now_ms) is None
     gate.passed(one, now_ms)
@@ -86,9 +92,7 @@ def test_it_counts_from_when_the_broker_has_it() -> None:
     gate = begun()
     gate.passed(message("a"), 10_000)
     gate.arrived(message("a"), 15_000)
-    found = asked(gate, message("b"), 15_100)
-    assert found is not None
-    assert found[0] == 16_000
+    assert until(gate, message("b"), 15_100) == 16_000
 
 
 def test_without_a_report_of_its_arrival_it_counts_from_the_next_question() -> None:
@@ -96,9 +100,7 @@ def test_without_a_report_of_its_arrival_it_counts_from_the_next_question() -> N
     gate = begun()
     gate.passed(message("a"), 10_000)
     for now_ms in (50_000, 50_500):
-        found = asked(gate, message("b"), now_ms)
-        assert found is not None
-        assert found[0] == 51_000
+        assert until(gate, message("b"), now_ms) == 51_000
     send(gate, message("b"), 51_000)
 
 
@@ -155,9 +157,7 @@ def test_what_waits_for_an_event_names_it_in_place_of_a_person() -> None:
 
 
 def test_nobody_waits_long_for_one_that_a_person_may_cancel() -> None:
-    found = asked(begun(), behind(2, first_due_at_ms=10**9), 10_000)
-    assert found is not None
-    assert found[0] == 10_000 + ASK_AGAIN_MS + 1_000
+    assert until(begun(), behind(2, first_due_at_ms=10**9), 10_000) == 10_000 + ASK_AGAIN_MS + 1_000
 
 
 def test_what_a_person_sends_is_out_and_what_went_before_it_stays_out() -> None:
@@ -166,21 +166,15 @@ def test_what_a_person_sends_is_out_and_what_went_before_it_stays_out() -> None:
     retried = replace(message("c", None), passes_gates=True)
     gate.passed(retried, 10_300)
     gate.arrived(retried, 10_300)
-    found = asked(gate, message("b"), 10_400)
-    assert found is not None
-    assert found[0] == 11_300
+    assert until(gate, message("b"), 10_400) == 11_300
     # It came back and stands first now: of what went before it nobody knows yet.
-    found = asked(gate, message("c"), 10_500)
-    assert found is not None
-    assert found[0] == 11_000
+    assert until(gate, message("c"), 10_500) == 11_000
 
 
 def test_a_clock_that_is_set_back_delays_no_message_for_long() -> None:
     gate = begun()
     send(gate, message("a"), 10**9)
-    found = asked(gate, message("b"), 5_000)
-    assert found is not None
-    assert found[0] == 6_000
+    assert until(gate, message("b"), 5_000) == 6_000
     send(gate, message("b"), 6_000)
 
 
