@@ -11,17 +11,26 @@ from typing import Any
 import pytest
 from proton import Message
 
-from amqsidecar.broker import Delivery, Link, TakeSession
+from amqsidecar.broker import Delivery, IntakeQueue, Link, TakeSession
 from amqsidecar.brokers.artemis.left_behind import STUCK
+from amqsidecar.brokers.artemis.link_settings import ArtemisLinkSettings
+from amqsidecar.brokers.core.connection import CoreConnection
+from amqsidecar.brokers.stomp_artemis.link import StompArtemisLink
 from amqsidecar.brokers.stomp_artemis.management import REPLY_PREFIX
 from amqsidecar.brokers.stomp_artemis.take import StompArtemisTake
+from amqsidecar.clock import SystemClock
 from amqsidecar.engine import crash_points
 from amqsidecar.engine.recovery import TOKEN_QUEUE_PREFIX
-from amqsidecar.errors import BrokerRefused, LinkLost
+from amqsidecar.errors import BrokerRefused, LinkLost, QueueRefused
+from amqsidecar.formats.core import packets
 from amqsidecar.formats.stomp_frame import MESSAGE_BYTES_MAX
 from amqsidecar.model.destination import queue, topic
 from amqsidecar.model.left_behind import Loss
-from support.brokers.broker_xml import STOCK_ADDRESS_SETTINGS, attempts_without_limit
+from support.brokers.broker_xml import (
+    STOCK_ADDRESS_SETTINGS,
+    artemis_xml,
+    attempts_without_limit,
+)
 from support.brokers.real import ArtemisBroker, Broker
 from support.jms.peer import ALL_TYPES, JmsPeer
 from support.links import cycles
@@ -654,3 +663,31 @@ def test_a_token_that_the_broker_delivers_to_no_consumer_is_reported(
         assert len(reports()) == 1
     stomp.close()
     amqp.close()
+
+
+@pytest.mark.parametrize("managing_role", ["nobody", "amq"])
+def test_a_qualified_name_adds_no_type_to_its_address(unique: str, managing_role: str) -> None:
+    """A SUBSCRIBE with another type does; where it can't be asked for, the queue is refused."""
+    xml = artemis_xml().replace('"manage" roles="amq"', f'"manage" roles="{managing_role}"')
+    with ArtemisBroker(xml) as broker:
+        endpoint, clock = broker.endpoint("PORT"), SystemClock()
+        settings = ArtemisLinkSettings(endpoint, clock=clock, instance=unique)
+        with (
+            closing(CoreConnection(endpoint, clock)) as core,
+            closing(StompArtemisLink(settings).take(unique)) as link,
+        ):
+            session = core.create_session(is_transacted=False)
+            session.create_queue("letters", address="dead", routing_type=packets.ANYCAST)
+            for name in ("dead::letters", "dead::missing"):
+                intake = IntakeQueue(queue(name))
+                if managing_role == "amq":
+                    link.attach([intake], 10)
+                    assert link.trials().read(intake.destination) is None
+                    continue
+                with pytest.raises(QueueRefused, match="grant it send, manage") as refused:
+                    link.attach([intake], 10)
+                assert refused.value.queue == name
+                assert str(refused.value) == link.trials().read(intake.destination)
+            [told] = session.ask_addresses(["dead"])
+            assert isinstance(told, packets.AddressAnswerV5)
+            assert (told.supports_anycast, told.supports_multicast) == (True, False)

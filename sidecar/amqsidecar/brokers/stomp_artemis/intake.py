@@ -92,7 +92,7 @@ class StompArtemisIntake:
     def _try(self, queue: IntakeQueue) -> None:
         trial = connect(self._settings)
         try:
-            call(trial, "SUBSCRIBE", self._subscriptions.headers(queue, "trial", "1 = 0"))
+            call(trial, "SUBSCRIBE", self._subscriptions.trial(queue))
             trial.send("UNSUBSCRIBE", [(b"id", b"trial")])
             trial.disconnect(2.0)
         except (FrameRefused, LinkLost) as refused:

@@ -17,6 +17,7 @@ from amqsidecar.brokers.artemis.management import ArtemisQuestions
 from amqsidecar.brokers.selectors import both
 from amqsidecar.brokers.stomp.connection import StompConnection
 from amqsidecar.brokers.stomp_artemis.selection import ListedMessage, readable
+from amqsidecar.errors import QueueRefused
 from amqsidecar.formats.payload import Footprint
 from amqsidecar.formats.stomp_artemis_message import Arrived
 from amqsidecar.formats.stomp_frame import Frame, Header
@@ -26,6 +27,9 @@ _BYTES_EACH = 1024
 _WINDOW_BYTES_MIN = 4 << 10
 _WINDOW_BYTES_MAX = 4 << 20
 _NAME = "in-"
+_ANYCAST: Header = (b"subscription-type", b"ANYCAST")
+_MULTICAST: Header = (b"subscription-type", b"MULTICAST")
+_ONLY_MULTICAST = frozenset(("MULTICAST",))
 
 
 class StompDelivery:
@@ -59,27 +63,34 @@ class Ends(NamedTuple):
     """There is no next one."""
 
 
-def source_headers(
-    management: ArtemisQuestions, destination: Destination, name: str
-) -> list[Header]:
-    """Return the headers that name a subscription and what it reads."""
-    kind = b"ANYCAST"
-    address, _, own = destination.name.partition("::")
-    if own:
-        # Why: another type than that of the queue would be added to its address.
-        rows = [row for row in management.queues(address=address) if row.name == own]
-        kind = b"ANYCAST" if any(row.is_anycast for row in rows) else b"MULTICAST"
-    return [
-        (b"destination", destination.name.encode()),
-        (b"subscription-type", kind),
-        (b"id", name.encode()),
-    ]
+def subscription_type(management: ArtemisQuestions, destination: Destination) -> Header:
+    """Return the header with the type of a queue; the broker adds another one to its address.
+
+    Raises:
+        QueueRefused: the name is qualified, and the type can't be asked.
+    """
+    name = destination.name
+    address, _, own = name.partition("::")
+    if not own:
+        return _ANYCAST
+    if not management.is_usable:
+        raise QueueRefused(
+            name,
+            f"queue {name} can't be read over STOMP: without its type the broker would add one to "
+            f"its address, and it can't be asked: {management.why_unusable}",
+        )
+    row = next((row for row in management.queues(address=address) if row.name == own), None)
+    if row is not None:
+        return _ANYCAST if row.is_anycast else _MULTICAST
+    # Why: the broker may make a queue that is missing.
+    return _MULTICAST if management.routing_types(address) == _ONLY_MULTICAST else _ANYCAST
 
 
 class ArtemisSubscription:
     """The reading of one queue.
 
     Attributes:
+        type: see `subscription_type`.
         wanted: what it reads of what STOMP did not make, by the broker's numbers.
         excluded: originals that only seem to be made by STOMP.
         in_hand: how many were returned and are not accepted yet.
@@ -89,8 +100,9 @@ class ArtemisSubscription:
         fate: what becomes of it once none of its messages is in hand.
     """
 
-    def __init__(self, queue: IntakeQueue) -> None:
+    def __init__(self, queue: IntakeQueue, type_: Header) -> None:
         self.queue = queue
+        self.type = type_
         self.id = ""
         self.wanted: dict[int, ListedMessage] = {}
         self.excluded: list[int] = []
@@ -149,13 +161,18 @@ class ArtemisSubscriptions:
         return [one for one in (*self.returned, *self.buffer) if one.subscription is subscription]
 
     def attach(self, queue: IntakeQueue) -> None:
-        """Read a queue from now on."""
+        """Read a queue from now on.
+
+        Raises:
+            QueueRefused: see `subscription_type`.
+        """
         subscription = self._subscriptions.get(queue)
         if subscription is not None:
             if isinstance(subscription.fate, Ends):
                 subscription.fate = Replaced({})
             return
-        subscription = self._subscriptions[queue] = ArtemisSubscription(queue)
+        type_ = subscription_type(self._management, queue.destination)
+        subscription = self._subscriptions[queue] = ArtemisSubscription(queue, type_)
         self._subscribe(subscription)
 
     def detach(self, subscription: ArtemisSubscription) -> None:
@@ -219,18 +236,30 @@ class ArtemisSubscriptions:
         self._by_id[subscription.id] = subscription
         self._connection.send(
             "SUBSCRIBE",
-            self.headers(subscription.queue, subscription.id, subscription.selector),
+            self._headers(
+                subscription.queue, subscription.type, subscription.id, subscription.selector
+            ),
         )
 
     def _unsubscribe(self, subscription: ArtemisSubscription) -> None:
         del self._by_id[subscription.id]
         self._connection.send("UNSUBSCRIBE", [(b"id", subscription.id.encode())])
 
-    def headers(self, queue: IntakeQueue, name: str, selector: str) -> list[Header]:
-        """Return the headers of a SUBSCRIBE."""
+    def trial(self, queue: IntakeQueue) -> list[Header]:
+        """Return the headers of a SUBSCRIBE that reads nothing.
+
+        Raises:
+            QueueRefused: see `subscription_type`.
+        """
+        type_ = subscription_type(self._management, queue.destination)
+        return self._headers(queue, type_, "trial", "1 = 0")
+
+    def _headers(self, queue: IntakeQueue, type_: Header, name: str, selector: str) -> list[Header]:
         window = min(max(self.share * _BYTES_EACH, _WINDOW_BYTES_MIN), _WINDOW_BYTES_MAX)
         return [
-            *source_headers(self._management, queue.destination, name),
+            (b"destination", queue.destination.name.encode()),
+            type_,
+            (b"id", name.encode()),
             (b"ack", b"client-individual"),
             (b"selector", selector.encode()),
             (b"consumer-window-size", b"%d" % window),

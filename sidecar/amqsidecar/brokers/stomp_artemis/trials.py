@@ -20,8 +20,8 @@ from amqsidecar.brokers.artemis.trials import EMPTIED, ArtemisTrials
 from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection, call, error_text
 from amqsidecar.brokers.stomp_artemis.management import REPLY_PREFIX, StompManagement, connect
 from amqsidecar.brokers.stomp_artemis.selection import MADE_BY_OTHERS, MEANINGS, read_list
-from amqsidecar.brokers.stomp_artemis.subscriptions import source_headers
-from amqsidecar.errors import BrokerRefused
+from amqsidecar.brokers.stomp_artemis.subscriptions import subscription_type
+from amqsidecar.errors import BrokerRefused, QueueRefused
 from amqsidecar.formats.artemis_properties import OriginReader
 from amqsidecar.formats.stomp_artemis_message import destination_headers
 from amqsidecar.formats.stomp_frame import ENCODING, Header
@@ -63,11 +63,11 @@ class StompArtemisTrials(ArtemisTrials):
 
         The consumer selects no message. The broker makes a queue that is missing where it may.
         """
-        headers = [
-            *source_headers(self._management, destination, "trial"),
-            (b"ack", b"client-individual"),
-            (b"selector", b"1 = 0"),
-        ]
+        try:
+            headers = [*self._source(destination), (b"ack", b"client-individual")]
+        except QueueRefused as refused:
+            return str(refused)
+        headers.append((b"selector", b"1 = 0"))
         return self._try(
             destination, [("SUBSCRIBE", headers), ("UNSUBSCRIBE", [(b"id", b"trial")])]
         )
@@ -86,6 +86,13 @@ class StompArtemisTrials(ArtemisTrials):
             ("ABORT", [_TRANSACTION]),
         ]
         return self._try(destination, frames)
+
+    def _source(self, destination: Destination) -> list[Header]:
+        return [
+            (b"destination", destination.name.encode()),
+            subscription_type(self._management, destination),
+            (b"id", b"trial"),
+        ]
 
     def _try(
         self, destination: Destination, frames: Iterable[tuple[str, Iterable[Header]]]
@@ -132,7 +139,7 @@ class StompArtemisTrials(ArtemisTrials):
 
     @override
     def _empty(self, destination: Destination) -> str | None:
-        headers = [*source_headers(self._management, destination, "trial"), (b"ack", b"auto")]
+        headers = [*self._source(destination), (b"ack", b"auto")]
 
         def take_all(connection: StompConnection) -> None:
             call(connection, "SUBSCRIBE", headers)
