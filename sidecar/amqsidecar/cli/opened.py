@@ -1,6 +1,6 @@
 """An open schedule for the time of a command."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 
 from amqsidecar.cli.options import CONFIG_FILE
@@ -9,6 +9,7 @@ from amqsidecar.clock import SystemClock
 from amqsidecar.config.schema import Config
 from amqsidecar.config.store_url import BROKER_HELD
 from amqsidecar.errors import ConfigError, Problem, StoreUnavailable
+from amqsidecar.operations.clock_gap import read_clock_gap
 from amqsidecar.schedule import BrokerSchedule, Schedule, ScheduleView
 from amqsidecar.wiring.schedules import open_schedule
 
@@ -49,6 +50,12 @@ def opened_schedule(config: Config, *, read_only: bool = True) -> Iterator[Sched
         raise StoreUnavailable(f"{error}\n{what}") from error
     with closing(opened) as schedule:
         yield schedule
+
+
+def service_time_of(schedule: Schedule) -> Callable[[], int]:
+    """Return the clock by which a service on a schedule finds out what is due."""
+    behind_ms, clock = read_clock_gap(schedule), SystemClock()
+    return lambda: clock.now_ms() - behind_ms
 
 
 @contextmanager

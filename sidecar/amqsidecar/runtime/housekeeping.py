@@ -17,6 +17,7 @@ from amqsidecar.model.failure import MINUTES_KEPT_MS
 from amqsidecar.model.marker import ServiceMark
 from amqsidecar.model.operation import UNDO_MS
 from amqsidecar.model.schedule import ExhaustedTally, RowFilter, RowState
+from amqsidecar.operations.clock_gap import keep_clock_gap
 from amqsidecar.operations.failures.former_groups import (
     learn_cause_groups,
     move_former_rows,
@@ -96,6 +97,7 @@ class Housekeeping:
         forget_outboxes: Callable[[Schedule, int], Iterable[str]] = lambda *_: (),
         sleep: Callable[[float], object] | None = None,
         wall_ms: Callable[[], int] = system_wall_ms,
+        keeps_clock_gap: bool = False,
     ) -> None:
         self.open_schedule = open_schedule
         self._clock = clock
@@ -111,6 +113,7 @@ class Housekeeping:
         self._stopping = Event()
         self._sleep = sleep
         self._wall_ms = wall_ms
+        self._keeps_clock_gap = keeps_clock_gap
 
     def plan(self, service_clock: ServiceClock) -> None:
         """Do the work at its times from now on, until the clock is stopped."""
@@ -123,7 +126,9 @@ class Housekeeping:
 
     @_with_store("gauges_failed")
     def show(self, store: Schedule) -> None:
-        """Show the state of the schedule."""
+        """Show the state of the schedule, and keep that of the clock."""
+        behind_ms = self._wall_ms() - self._clock.now_ms() if self._keeps_clock_gap else 0
+        keep_clock_gap(store, behind_ms)
         self._metrics.set_waiting(store.tallies())
         self._metrics.set_next_due(store.next_due_ms(), self._clock.now_ms())
         self._metrics.set_value("amqsidecar_store_size_bytes", store.size_bytes())

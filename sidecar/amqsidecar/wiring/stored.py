@@ -249,6 +249,8 @@ def _housekeeping(
         forget_outboxes=lambda schedule, now_ms: forget_outboxes(
             schedule, config.webhooks.subscriptions, now_ms
         ),
+        # Why not where others share it: each has a clock of its own.
+        keeps_clock_gap=not config.store.is_shared,
     )
 
 

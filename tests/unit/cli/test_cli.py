@@ -32,6 +32,7 @@ from amqsidecar.model.event import AnyEvent, Received, Returned
 from amqsidecar.model.operation import Operation, OperationState
 from amqsidecar.model.schedule import RowFilter, RowState, first_redelivery_id
 from amqsidecar.operations import preview, words
+from amqsidecar.operations.clock_gap import keep_clock_gap
 from amqsidecar.operations.timeline import DESCRIPTIONS
 from amqsidecar.stores.sqlite.store import SqliteStore
 from support.machine.processes import run_program
@@ -1356,3 +1357,19 @@ main.main()
 def test_a_journal_that_is_still_written_at_the_end_changes_no_exit_code() -> None:
     """Without care the process ended by SIGABRT, and left a core dump."""
     run_program([sys.executable, "-c", LEFT_IN_ARROW], code=69)
+
+
+def test_what_a_command_makes_due_is_due_for_a_service_that_follows_a_step_ahead(cli: Cli) -> None:
+    """By the wall clock it would wait for as long as the service's clock is behind."""
+    behind_ms, before_ms = 3_600_000, SystemClock().now_ms()
+    with closing(SqliteStore(cli.path, clock=SystemClock(), instance_name="test")) as store:
+        store.open()
+        keep_clock_gap(store, behind_ms)
+    cli("retry", "3")
+    cli("retry", "4")
+    with closing(SqliteStore(cli.path, clock=SystemClock(), instance_name="test")) as store:
+        store.open()
+        rows = {row.id: row for row in store.list_rows(RowFilter(), 10)}
+    for number in (3, 4):
+        gap_ms = rows[number].due_at_ms - before_ms + behind_ms
+        assert 0 <= gap_ms < behind_ms / 2

@@ -13,6 +13,7 @@ from amqsidecar.model import row_changes
 from amqsidecar.model.failure import CountKind
 from amqsidecar.model.operation import UNDO_MS
 from amqsidecar.model.schedule import RowFilter, RowState
+from amqsidecar.operations.clock_gap import read_clock_gap
 from amqsidecar.runtime.housekeeping import (
     FORGOTTEN_AT_ONCE,
     HOURS_AFTER_MS,
@@ -264,6 +265,35 @@ def test_what_a_command_discards_can_be_undone_for_an_hour_after_a_step_back(hou
     clock.advance(1)
     work.forget()
     assert store.count_discarded(7) == 0
+
+
+def test_commands_learn_how_far_the_clock_of_the_service_is_behind(tmp_path: Path) -> None:
+    clock, path = VirtualClock(), tmp_path / "schedule.db"
+    behind_ms = [UNDO_MS]
+
+    def work(*, keeps: bool) -> Housekeeping:
+        return Housekeeping(
+            open_schedule=lambda: opened(SqliteStore(path, clock=clock)),
+            clock=clock,
+            metrics=Metrics(),
+            keep_ms=10**9,
+            max_events=0,
+            wall_ms=lambda: clock.now_ms() + behind_ms[0],
+            keeps_clock_gap=keeps,
+        )
+
+    store = opened(SqliteStore(path, clock=clock))
+    work(keeps=True).show()
+    assert read_clock_gap(store) == UNDO_MS
+    # Others share it, to which it was moved.
+    work(keeps=False).show()
+    assert read_clock_gap(store) == 0
+    work(keeps=True).show()
+    for ahead_ms in (0, 999, -UNDO_MS):
+        behind_ms[0] = ahead_ms
+        work(keeps=True).show()
+        assert read_clock_gap(store) == 0
+    store.close()
 
 
 def test_the_outboxes_of_removed_subscriptions_are_forgotten(house: House) -> None:

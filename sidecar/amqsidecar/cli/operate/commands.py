@@ -15,7 +15,7 @@ from typing import Final, NoReturn
 import msgspec
 import typer
 
-from amqsidecar.cli.opened import opened_broker, opened_schedule, opened_view
+from amqsidecar.cli.opened import opened_broker, opened_schedule, opened_view, service_time_of
 from amqsidecar.cli.operate.operations_command import (
     leave_unless_done,
     print_progress,
@@ -282,9 +282,9 @@ def _check_drift(store: Schedule, asked: Asked, wish: Wish, seen: int | None) ->
 
 def _operate(store: Schedule, asked: Asked, wish: Wish, config: Config) -> None:
     """Begin an operation, and carry it out unless it is left to the service."""
-    clock = SystemClock()
+    now_ms = service_time_of(store)
     runner = "" if asked.detach or asked.at else f"{wish.actor}:{secrets.token_hex(8)}"
-    operation = begin(store, wish, clock.now_ms(), runner)
+    operation = begin(store, wish, now_ms(), runner)
     is_interrupted = False
     if runner:
         if wish.pace != OperationPace():
@@ -296,7 +296,7 @@ def _operate(store: Schedule, asked: Asked, wish: Wish, config: Config) -> None:
             say(f"operation {operation.id} has not ended; a running service continues it: {end}")
             raise
     if not runner or wish.pace != OperationPace():
-        print_progress(read_progress(store, operation.id, clock.now_ms()), asked.output)
+        print_progress(read_progress(store, operation.id, now_ms()), asked.output)
     else:
         outcome = ActionResult(
             action=operation.action,
@@ -319,7 +319,7 @@ def _carry_out(
     store: Schedule, operation: Operation, runner: str, config: Config
 ) -> tuple[Operation, bool]:
     """Do all of an operation; returns it at its end, and whether Ctrl-C ended it."""
-    now_ms = SystemClock().now_ms
+    now_ms = service_time_of(store)
     suffix = config.redelivery.final_suffix
     with (
         progress_bar(operation.action, operation.expected) as advance,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from amqsidecar.cli.opened import opened_schedule
+from amqsidecar.cli.opened import opened_schedule, service_time_of
 from amqsidecar.cli.operate.operations_command import usage_errors
 from amqsidecar.cli.options import Output, OutputFormat
 from amqsidecar.cli.printing import confirmed, print_json, print_line, print_lines, say
@@ -129,7 +129,7 @@ def edit(
                     row.id,
                     change,
                     edit_message,
-                    now_ms=SystemClock().now_ms(),
+                    now_ms=service_time_of(store)(),
                     actor=cli_actor(),
                     reason=reason,
                     edits=edits,
