@@ -312,7 +312,11 @@ def _completed(options: Mapping[str, Any], name: str, value: object, folder: Pat
             else entry
             for one, entry in value.items()
         }
-    is_path = name == "journal.path" or (field is not None and Path in get_args(field.annotation))
+    is_path = (
+        name == "journal.path"
+        or (name == "log.audit" and value not in ("stderr", "stdout"))
+        or (field is not None and Path in get_args(field.annotation))
+    )
     if is_path and isinstance(value, str) and value and _is_file(value):
         return str(folder / value)
     return value

@@ -484,6 +484,7 @@ def test_so_does_each_other_path(tmp_path: Path) -> None:
         "http: {users_file: c, roles_file: /d, reports: ''}\n"
         "journal: {path: e}\n"
         "listener: {copy_key_file: f}\n"
+        "log: {audit: h}\n"
         "webhooks: {subscriptions: {slack: {url_file: g, events: [exhausted]}}}\n",
     )
     config = load_config(path, (), {})
@@ -492,7 +493,12 @@ def test_so_does_each_other_path(tmp_path: Path) -> None:
         *(config.broker.jolokia_password_file, config.broker.oidc.client_key_file),
         *(config.http.users_file, config.http.roles_file, config.http.reports),
         *(Path(config.journal.path), config.listener.copy_key_file, subscription.url_file),
-    ] == [*(tmp_path / one for one in "abc"), Path("/d"), None, *(tmp_path / one for one in "efg")]
+        Path(config.log.audit),
+    ] == [*(tmp_path / one for one in "abc"), Path("/d"), None, *(tmp_path / one for one in "efgh")]
+    for stream in ("stderr", "stdout"):
+        assert (
+            load_config(write(tmp_path, f"log: {{audit: {stream}}}\n"), (), {}).log.audit == stream
+        )
 
 
 def test_files_are_checked_when_the_service_starts(tmp_path: Path) -> None:
