@@ -11,6 +11,7 @@ from dataclasses import replace
 from itertools import islice
 
 from amqsidecar.broker import Resend
+from amqsidecar.brokers.classic.consumers import ClassicConnection
 from amqsidecar.brokers.connection.endpoint import Endpoint
 from amqsidecar.errors import BrokerError, LinkLost
 from amqsidecar.model.destination import Destination
@@ -51,11 +52,29 @@ class Rooms:
             return None if takes(destination) else FULL
         return None
 
+    def give_up(
+        self,
+        connection: ClassicConnection,
+        sends: Sequence[Resend],
+        takes: Callable[[Destination], bool],
+        ours: Destination | None,
+    ) -> None:
+        """End a connection if some of these sends hold it up; see `find`.
+
+        Raises:
+            LinkLost: they do.
+        """
+        try:
+            self.find(sends, takes, ours)
+        except LinkLost:
+            connection.reset()
+            raise
+
     def find(
         self,
         sends: Sequence[Resend],
         takes: Callable[[Destination], bool],
-        ours: Destination,
+        ours: Destination | None,
     ) -> None:
         """Find the destinations of these sends that hold up a connection.
 
@@ -70,7 +89,8 @@ class Rooms:
         """
         destinations = dict.fromkeys(send.destination for send in sends)
         try:
-            without_room = (one for one in destinations if not takes(one)) if takes(ours) else ()
+            is_slow = ours is None or not takes(ours)
+            without_room = () if is_slow else (one for one in destinations if not takes(one))
             found = list(islice(without_room, _FOUND_MAX))
         except BrokerError:
             return

@@ -3,18 +3,16 @@
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Protocol
 
-from amqsidecar.broker import Delivery, Features, IntakeQueue, Resend
-from amqsidecar.brokers.classic.choice import ClassicChoices, MessageChoice, chosen_ids
+from amqsidecar.broker import Features, IntakeQueue, Resend
 from amqsidecar.brokers.classic.consumers import ClassicConsumers, Hear
 from amqsidecar.brokers.classic.foreign_tokens import BrowsedToken, find_foreign_tokens
 from amqsidecar.brokers.classic.link_settings import ClassicLinkSettings
 from amqsidecar.brokers.classic.queues import MENDS_ADVISORIES, ClassicQueues, is_wildcard
 from amqsidecar.brokers.classic.statistics import ClassicCounters
-from amqsidecar.brokers.classic.wildcards import WildcardIntake, listed
+from amqsidecar.brokers.classic.wildcards import listed
 from amqsidecar.brokers.connection.refusal import RequestRefused, raised_as
-from amqsidecar.errors import BrokerRefused, LinkLost
+from amqsidecar.errors import BrokerRefused
 from amqsidecar.model.destination import Destination, DestinationKind, topic
 from amqsidecar.model.foreign_token import ForeignToken
 from amqsidecar.model.left_behind import LeftBehind
@@ -88,7 +86,6 @@ class ClassicSession(ABC):
 
     features: Features
     _settings: ClassicLinkSettings
-    _token_queue: Destination | None = None
 
     @property
     @abstractmethod
@@ -211,67 +208,3 @@ class ListingSession(ClassicSession):
                     f"{MENDS_ADVISORIES}"
                 ) from cause
             return [destination]
-
-
-class ChosenReader(Protocol):
-    """Reads dead-letter queues of one connection.
-
-    Attributes:
-        chosen: redelivery ids of messages, by the queues of which these alone are read.
-    """
-
-    chosen: Mapping[Destination, frozenset[str]]
-
-    def reading(self, queue: Destination, /) -> tuple[MessageChoice, int] | None:
-        """See `ClassicChoices`."""
-
-    def read_from(self, queues: Iterable[Destination], prefetch: int, /) -> dict[Destination, str]:
-        """See `ReadFrom`."""
-
-    def drop(self, queue: Destination, /) -> None:
-        """Stop reading a deleted queue, even with messages of it in hand."""
-
-    def receive(self, limit: int, /) -> list[Delivery]:
-        """See `broker.IntakeSession.receive`."""
-
-
-class ListingTake(ListingSession):
-    """The part of a `broker.TakeSession` over a wire on which Classic reports its queues."""
-
-    _token_queue: Destination
-    _sending: Sequence[Resend] = ()
-
-    def _begin_to_read(self, reader: ChosenReader) -> None:
-        self._reader = reader
-        self._chosen = ClassicChoices(reader.reading, self.queue_counters)
-        self._wildcards = WildcardIntake(
-            self._queues, self._token_queue, read_from=reader.read_from, drop=reader.drop
-        )
-
-    def _route(self) -> None:
-        super()._route()
-        self._wildcards.follow()
-
-    def attach(self, queues: Sequence[IntakeQueue], prefetch: int) -> None:
-        """Read from these queues only; from a queue with chosen messages, only these messages."""
-        self._reader.chosen = chosen_ids(queues)
-        self._wildcards.attach(queues, prefetch)
-
-    def queue_names(self) -> tuple[str, ...]:
-        return self._wildcards.names()
-
-    def queues_changed(self) -> bool:
-        return self._wildcards.has_changed()
-
-    def receive(self, limit: int) -> list[Delivery]:
-        self._connection.poll()
-        self._route()
-        return self._reader.receive(limit)
-
-    def _find_full(self) -> None:
-        """End the connection if some of the sends under way hold it up; see `Rooms.find`."""
-        try:
-            self._rooms.find(self._sending, self._takes, self._token_queue)
-        except LinkLost:
-            self._connection.reset()
-            raise

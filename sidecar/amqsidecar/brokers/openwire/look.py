@@ -280,8 +280,11 @@ class OpenWireLook(ListingSession):
             lambda one, at_most: self.count(IntakeQueue(one), at_most),
         )
 
+    def _trials(self, token_queue: Destination | None) -> OpenWireTrials:
+        return OpenWireTrials(self._consumers, self._encoder, self._queues, token_queue)
+
     def trials(self) -> OpenWireTrials:
-        return OpenWireTrials(self._consumers, self._encoder, self._queues, self._token_queue)
+        return self._trials(None)
 
 
 def hang_up(connection: OpenWireConnection) -> None:

@@ -9,11 +9,13 @@ from typing_extensions import override
 from amqsidecar.broker import (
     Delivery,
     Features,
+    IntakeQueue,
     Resend,
 )
+from amqsidecar.brokers.classic.choice import ClassicChoices, chosen_ids
 from amqsidecar.brokers.classic.link_settings import ClassicLinkSettings
-from amqsidecar.brokers.classic.session import ListingTake
 from amqsidecar.brokers.classic.token import PREFETCH, ClassicTokenWire
+from amqsidecar.brokers.classic.wildcards import WildcardIntake
 from amqsidecar.brokers.openwire.connection import CommandRefused, OpenWireConnection
 from amqsidecar.brokers.openwire.consumers import (
     MessageHandle,
@@ -23,6 +25,7 @@ from amqsidecar.brokers.openwire.consumers import (
     runs,
 )
 from amqsidecar.brokers.openwire.look import OpenWireLook
+from amqsidecar.brokers.openwire.trials import OpenWireTrials
 from amqsidecar.brokers.sends_ahead import SendsAhead, begin_nothing
 from amqsidecar.brokers.token import Token
 from amqsidecar.brokers.token_queue import TokenQueue
@@ -127,7 +130,7 @@ class _Begun(NamedTuple):
     refusals: dict[int, str]
 
 
-class OpenWireTake(ListingTake, OpenWireLook):
+class OpenWireTake(OpenWireLook):
     """A session over the only connection of an instance; see `broker.TakeSession`.
 
     `token.exists` is certain: the client id keeps every other connection of the instance out, and
@@ -141,16 +144,23 @@ class OpenWireTake(ListingTake, OpenWireLook):
         token_queue: Destination,
     ) -> None:
         super().__init__(connection, settings)
+        chosen = ClassicChoices(self._consumers.reading, self.queue_counters)
+        self.features = Features(background=self, choosing=chosen, listing=self)
         self._token_queue = token_queue
-        self._begin_to_read(self._consumers)
-        self.features = Features(background=self, choosing=self._chosen, listing=self)
         self._crash_point = settings.crash_point
+        self._sending: Sequence[Resend] = ()
         self._transaction_count = 0
         self._is_committing = False
         self._begin_next: Callable[[], None] = begin_nothing
         self.ahead = SendsAhead(self._start, self._undo)
         name = connection.connection
         self._connection_field = codec.connection_id(name)
+        self._wildcards = WildcardIntake(
+            self._queues,
+            token_queue,
+            read_from=self._consumers.read_from,
+            drop=self._consumers.drop,
+        )
         connection.call(codec.PRODUCER_INFO, codec.producer_info(codec.producer_id(name, 1, 1)))
         self._token_wire = OpenWireTokenWire(
             token_queue, self._consumers, self._encoder, settings.rules_digest
@@ -162,12 +172,35 @@ class OpenWireTake(ListingTake, OpenWireLook):
         self.ahead.forget()
         super().close()
 
+    def _route(self) -> None:
+        super()._route()
+        self._wildcards.follow()
+
+    def attach(self, queues: Sequence[IntakeQueue], prefetch: int) -> None:
+        """Read from these queues only; from a queue with chosen messages, only these messages."""
+        self._consumers.chosen = chosen_ids(queues)
+        self._wildcards.attach(queues, prefetch)
+
+    def queue_names(self) -> tuple[str, ...]:
+        return self._wildcards.names()
+
+    def queues_changed(self) -> bool:
+        return self._wildcards.has_changed()
+
     def left_behind(self) -> tuple[LeftBehind, ...]:
         """Return queues that a wildcard stands for and that can't be read."""
         return self._wildcards.left_behind()
 
     def queues_read(self) -> tuple[Destination, ...]:
         return self._consumers.read
+
+    def _find_full(self) -> None:
+        self._rooms.give_up(self._connection, self._sending, self._takes, self._token_queue)
+
+    def receive(self, limit: int) -> list[Delivery]:
+        self._connection.poll()
+        self._route()
+        return self._consumers.receive(limit)
 
     def _start(self, sends: Sequence[Resend]) -> _Begun:
         connection = self._connection
@@ -283,3 +316,6 @@ class OpenWireTake(ListingTake, OpenWireLook):
         self._end(transaction, codec.ROLLBACK)
         refusals = {index: str(answer) for index, answer in enumerate(answers) if answer}
         return SendsRefused(refusals) if refusals else CommitRefused(str(reason))
+
+    def trials(self) -> OpenWireTrials:
+        return self._trials(self._token_queue)

@@ -213,8 +213,11 @@ class StompClassicLook(ListingSession):
         ask = self._settings.ask_counters or ask_nothing
         return ClassicCounters(ask, lambda _, at_most: at_most)
 
+    def _trials(self, token_queue: Destination | None) -> StompClassicTrials:
+        return StompClassicTrials(self._consumers, self._left, self._queues, token_queue)
+
     def trials(self) -> StompClassicTrials:
-        return StompClassicTrials(self._consumers, self._left, self._queues, self._token_queue)
+        return self._trials(None)
 
     @override
     def _takes(self, destination: Destination) -> bool:

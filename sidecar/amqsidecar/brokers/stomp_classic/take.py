@@ -5,10 +5,11 @@ from typing import NamedTuple
 
 from typing_extensions import override
 
-from amqsidecar.broker import Delivery, Features, Resend
+from amqsidecar.broker import Delivery, Features, IntakeQueue, Resend
+from amqsidecar.brokers.classic.choice import ClassicChoices, chosen_ids
 from amqsidecar.brokers.classic.link_settings import ClassicLinkSettings
-from amqsidecar.brokers.classic.session import ListingTake
 from amqsidecar.brokers.classic.token import PREFETCH, ClassicTokenWire
+from amqsidecar.brokers.classic.wildcards import WildcardIntake
 from amqsidecar.brokers.connection.refusal import raised_as
 from amqsidecar.brokers.sends_ahead import SendsAhead
 from amqsidecar.brokers.stomp.connection import FrameRefused, StompConnection, error_text
@@ -20,6 +21,7 @@ from amqsidecar.brokers.stomp_classic.intake import (
     in_hand,
 )
 from amqsidecar.brokers.stomp_classic.look import BATCH, StompClassicLook
+from amqsidecar.brokers.stomp_classic.trials import StompClassicTrials
 from amqsidecar.brokers.token import Token
 from amqsidecar.brokers.token_queue import TokenQueue
 from amqsidecar.errors import (
@@ -124,7 +126,7 @@ class _Begun(NamedTuple):
     refusals: dict[int, str]
 
 
-class StompClassicTake(ListingTake, StompClassicLook):
+class StompClassicTake(StompClassicLook):
     """A session over the only connection of an instance; see `broker.TakeSession`.
 
     `token.exists` is certain: the client id keeps every other connection of the instance out, and
@@ -141,6 +143,7 @@ class StompClassicTake(ListingTake, StompClassicLook):
         self._token_queue = token_queue
         self._crash_point = settings.crash_point
         self._encoder = StompResendEncoder(settings.keeps_non_persistent)
+        self._sending: Sequence[Resend] = ()
         self._frame_limit = settings.frame_limit
         self._largest_bytes = 0
         self._transaction_count = 0
@@ -150,8 +153,14 @@ class StompClassicTake(ListingTake, StompClassicLook):
             lambda destination: QueueReader(destination, self._consumers, self._clock, rules),
             connection.waiting,
         )
-        self._begin_to_read(self._intake)
-        self.features = Features(preferred_batch=BATCH, choosing=self._chosen, listing=self)
+        chosen = ClassicChoices(self._intake.reading, self.queue_counters)
+        self.features = Features(preferred_batch=BATCH, choosing=chosen, listing=self)
+        self._wildcards = WildcardIntake(
+            self._queues,
+            token_queue,
+            read_from=self._intake.read_from,
+            drop=self._intake.drop,
+        )
         connection.silence.ask = self._find_full
         try:
             with raised_as(f"{token_queue} can't be read: {{}}"):
@@ -175,7 +184,7 @@ class StompClassicTake(ListingTake, StompClassicLook):
             super()._note_end(was_ended)
 
     def _route(self) -> None:
-        self._consumers.route()
+        super()._route()
         self._intake.mend()
         self._wildcards.follow()
 
@@ -183,13 +192,36 @@ class StompClassicTake(ListingTake, StompClassicLook):
     def _has_arrived(self) -> bool:
         return self._intake.has_arrived
 
+    def _find_full(self) -> None:
+        self._rooms.give_up(self._connection, self._sending, self._takes, self._token_queue)
+
+    def attach(self, queues: Sequence[IntakeQueue], prefetch: int) -> None:
+        """Read from these queues only; from a queue with chosen messages, only these messages."""
+        self._intake.chosen = chosen_ids(queues)
+        self._wildcards.attach(queues, prefetch)
+
+    def queue_names(self) -> tuple[str, ...]:
+        return self._wildcards.names()
+
+    def queues_changed(self) -> bool:
+        return self._wildcards.has_changed()
+
     def left_behind(self) -> tuple[LeftBehind, ...]:
         """Return messages of the intake that STOMP can't take or read; asks the broker."""
         with raised_as("can't count the messages left behind: {}"):
             return (*self._wildcards.left_behind(), *self._left.of(self._intake.readers))
 
+    def trials(self) -> StompClassicTrials:
+        return self._trials(self._token_queue)
+
     def queues_read(self) -> tuple[Destination, ...]:
         return tuple(reader.destination for reader in self._intake.readers)
+
+    def receive(self, limit: int) -> list[Delivery]:
+        """Return new deliveries, in order for each origin."""
+        self._connection.poll()
+        self._route()
+        return self._intake.receive(limit)
 
     def _start(self, sends: Sequence[Resend]) -> _Begun:
         self._sending = sends
