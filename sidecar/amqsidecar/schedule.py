@@ -6,8 +6,7 @@ schedule can be held that was never opened.
 """
 
 from collections.abc import Callable
-from functools import wraps
-from typing import Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Protocol
 
 from amqsidecar.journal import Outbox
 from amqsidecar.ledger import Ledger
@@ -104,24 +103,6 @@ class BrokerSchedule(ScheduleView, Protocol):
             progress: called after each step.
         """
         ...
-
-
-_V = TypeVar("_V", bound=Rows)
-_Asked = ParamSpec("_Asked")
-_Found = TypeVar("_Found")
-
-
-def at_one_moment(
-    read: Callable[Concatenate[_V, _Asked], _Found],
-) -> Callable[Concatenate[_V, _Asked], _Found]:
-    """Make a function read a schedule, its first argument, in one snapshot."""
-
-    @wraps(read)
-    def reading(schedule: _V, /, *args: _Asked.args, **more: _Asked.kwargs) -> _Found:
-        with schedule.snapshot():
-            return read(schedule, *args, **more)
-
-    return reading
 
 
 class ShowsSchedule(Protocol):

@@ -22,7 +22,7 @@ from amqsidecar.model.schedule import (
     UnknownTally,
     first_redelivery_id,
 )
-from amqsidecar.schedule import ScheduleView, at_one_moment
+from amqsidecar.schedule import ScheduleView
 
 _LOOK_MS: Final = 180_000
 """Queues are looked at twice a minute; an older look is of a sidecar that no longer looks."""
@@ -146,7 +146,6 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
     history: list[AnyEvent]
 
 
-@at_one_moment
 def read_status(
     schedule: ScheduleView, state: StoreState, now_ms: int, row_filter: RowFilter = EVERYTHING
 ) -> Status:
@@ -157,29 +156,30 @@ def read_status(
         now_ms: messages due before are overdue.
         row_filter: rows to count; all other fields are about the whole schedule.
     """
-    tallies = sorted(
-        _tallies(schedule, row_filter), key=lambda tally: (-tally.count, tally.destination)
-    )
-    exhausted = schedule.exhausted_tallies()
-    next_due_ms = schedule.next_due_ms()
-    overdue_ms = 0 if next_due_ms is None else max(0, now_ms - next_due_ms)
-    return Status(
-        instance=state.instance,
-        cycle=state.cycle,
-        unfinished_cycle=state.unfinished,
-        total=sum(tally.count for tally in tallies),
-        waiting=tallies,
-        next_due_at_ms=next_due_ms,
-        oldest_overdue_seconds=overdue_ms / 1000,
-        store_size_bytes=schedule.size_bytes(),
-        room=_room(schedule),
-        backlog={source: count for source, count in schedule.holds().items() if count},
-        instances=list(schedule.instances()),
-        gates=schedule.gate_tallies(now_ms),
-        exhausted=exhausted,
-        missing=read_missing(schedule, now_ms),
-        unknown=read_unknown(schedule, now_ms),
-    )
+    with schedule.snapshot():
+        tallies = sorted(
+            _tallies(schedule, row_filter), key=lambda tally: (-tally.count, tally.destination)
+        )
+        exhausted = schedule.exhausted_tallies()
+        next_due_ms = schedule.next_due_ms()
+        overdue_ms = 0 if next_due_ms is None else max(0, now_ms - next_due_ms)
+        return Status(
+            instance=state.instance,
+            cycle=state.cycle,
+            unfinished_cycle=state.unfinished,
+            total=sum(tally.count for tally in tallies),
+            waiting=tallies,
+            next_due_at_ms=next_due_ms,
+            oldest_overdue_seconds=overdue_ms / 1000,
+            store_size_bytes=schedule.size_bytes(),
+            room=_room(schedule),
+            backlog={source: count for source, count in schedule.holds().items() if count},
+            instances=list(schedule.instances()),
+            gates=schedule.gate_tallies(now_ms),
+            exhausted=exhausted,
+            missing=read_missing(schedule, now_ms),
+            unknown=read_unknown(schedule, now_ms),
+        )
 
 
 def _room(schedule: ScheduleView) -> RoomStatus:

@@ -30,7 +30,7 @@ from amqsidecar.operations.failures.groups import (
 )
 from amqsidecar.operations.failures.solved import SolvedGroup, find_solutions
 from amqsidecar.operations.status import SidecarStatus
-from amqsidecar.schedule import Schedule, at_one_moment
+from amqsidecar.schedule import Schedule
 
 _SHOWN_MAX: Final = 20
 """Maximum groups of each kind on the first screen."""
@@ -172,7 +172,6 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     status: SidecarStatus | None = msgspec.field(default=None, name="wellness")
 
 
-@at_one_moment
 def read_overview(
     schedule: Schedule,
     now_ms: int,
@@ -183,35 +182,36 @@ def read_overview(
     Args:
         status: how the sidecar itself is.
     """
-    exhausted = schedule.exhausted_tallies()
-    groups = read_groups(schedule, now_ms, since_ms=now_ms - DAY_MS, limit=_GROUPS_MAX)
-    snoozed = [group for group in groups if group.is_snoozed(now_ms)]
-    seen = [group for group in groups if not group.is_snoozed(now_ms)]
-    gone = sorted((one for one in seen if not one.kept), key=lambda one: -one.last_at_ms)
-    solutions = find_solutions(schedule, gone[:_SHOWN_MAX], now_ms)
-    ended = [
-        SolvedGroup(group=group, solution=solutions[place])
-        for group in gone[:_SHOWN_MAX]
-        if (place := (group.destination, group.cause_group)) in solutions
-    ]
-    ended.sort(key=lambda one: -one.solution.at_ms)
-    are_gone = {(one.destination, one.cause_group) for one in gone[_SHOWN_MAX:]} | {*solutions}
-    dying = [one for one in seen if (one.destination, one.cause_group) not in are_gone]
-    return Overview(
-        at_ms=now_ms,
-        died=read_died(schedule, groups, now_ms),
-        groups=dying[:_SHOWN_MAX],
-        solved=[one for one in ended if one.solution.is_solved],
-        unproved=[one for one in ended if not one.solution.is_solved],
-        snoozed=snoozed[:_SHOWN_MAX],
-        waiting=read_waiting(schedule, now_ms),
-        recoveries=read_recoveries(schedule, now_ms),
-        exhausted=exhausted,
-        missing=read_missing(schedule, now_ms),
-        unknown=read_unknown(schedule, now_ms),
-        unapproved=[one for one in schedule.operations(_LATEST) if awaits_second(one)],
-        status=status,
-    )
+    with schedule.snapshot():
+        exhausted = schedule.exhausted_tallies()
+        groups = read_groups(schedule, now_ms, since_ms=now_ms - DAY_MS, limit=_GROUPS_MAX)
+        snoozed = [group for group in groups if group.is_snoozed(now_ms)]
+        seen = [group for group in groups if not group.is_snoozed(now_ms)]
+        gone = sorted((one for one in seen if not one.kept), key=lambda one: -one.last_at_ms)
+        solutions = find_solutions(schedule, gone[:_SHOWN_MAX], now_ms)
+        ended = [
+            SolvedGroup(group=group, solution=solutions[place])
+            for group in gone[:_SHOWN_MAX]
+            if (place := (group.destination, group.cause_group)) in solutions
+        ]
+        ended.sort(key=lambda one: -one.solution.at_ms)
+        are_gone = {(one.destination, one.cause_group) for one in gone[_SHOWN_MAX:]} | {*solutions}
+        dying = [one for one in seen if (one.destination, one.cause_group) not in are_gone]
+        return Overview(
+            at_ms=now_ms,
+            died=read_died(schedule, groups, now_ms),
+            groups=dying[:_SHOWN_MAX],
+            solved=[one for one in ended if one.solution.is_solved],
+            unproved=[one for one in ended if not one.solution.is_solved],
+            snoozed=snoozed[:_SHOWN_MAX],
+            waiting=read_waiting(schedule, now_ms),
+            recoveries=read_recoveries(schedule, now_ms),
+            exhausted=exhausted,
+            missing=read_missing(schedule, now_ms),
+            unknown=read_unknown(schedule, now_ms),
+            unapproved=[one for one in schedule.operations(_LATEST) if awaits_second(one)],
+            status=status,
+        )
 
 
 def read_died(schedule: Schedule, groups: Sequence[Group], now_ms: int) -> Died:
@@ -226,39 +226,39 @@ def read_died(schedule: Schedule, groups: Sequence[Group], now_ms: int) -> Died:
     )
 
 
-@at_one_moment
 def read_waiting(schedule: Schedule, now_ms: int) -> Waiting:
     """Return the waiting messages, by the time of their re-sends."""
-    counts: dict[str, Counter[RowState]] = defaultdict(Counter)
-    for tally in schedule.tallies():
-        if tally.state is not RowState.EXHAUSTED:
-            counts[tally.destination][tally.state] += tally.count
-    by_destination = [
-        DestinationWaiting(
-            destination=destination,
-            waiting=states[RowState.WAITING],
-            held=states[RowState.HELD],
-            parked=states[RowState.PARKED],
+    with schedule.snapshot():
+        counts: dict[str, Counter[RowState]] = defaultdict(Counter)
+        for tally in schedule.tallies():
+            if tally.state is not RowState.EXHAUSTED:
+                counts[tally.destination][tally.state] += tally.count
+        by_destination = [
+            DestinationWaiting(
+                destination=destination,
+                waiting=states[RowState.WAITING],
+                held=states[RowState.HELD],
+                parked=states[RowState.PARKED],
+            )
+            for destination, states in counts.items()
+        ]
+        by_destination.sort(key=lambda one: (-counts[one.destination].total(), one.destination))
+        next_due_ms = schedule.next_due_ms()
+        ends_ms = (now_ms + _SOON_MS, now_ms + HOUR_MS, now_ms + DAY_MS)
+        overdue, soon, hour, day = schedule.due_counts([0, now_ms, *ends_ms])
+        # Why not counted: of ten million messages most are due later.
+        waiting = sum(states[RowState.WAITING] for states in counts.values())
+        return Waiting(
+            next_due_at_ms=next_due_ms,
+            overdue=overdue,
+            overdue_ms=0 if next_due_ms is None else max(0, now_ms - next_due_ms),
+            soon=soon,
+            hour=hour,
+            day=day,
+            later=max(0, waiting - overdue - soon - hour - day),
+            by_destination=by_destination,
+            gates=schedule.gate_tallies(now_ms),
         )
-        for destination, states in counts.items()
-    ]
-    by_destination.sort(key=lambda one: (-counts[one.destination].total(), one.destination))
-    next_due_ms = schedule.next_due_ms()
-    ends_ms = (now_ms + _SOON_MS, now_ms + HOUR_MS, now_ms + DAY_MS)
-    overdue, soon, hour, day = schedule.due_counts([0, now_ms, *ends_ms])
-    # Why not counted: of ten million messages most are due later.
-    waiting = sum(states[RowState.WAITING] for states in counts.values())
-    return Waiting(
-        next_due_at_ms=next_due_ms,
-        overdue=overdue,
-        overdue_ms=0 if next_due_ms is None else max(0, now_ms - next_due_ms),
-        soon=soon,
-        hour=hour,
-        day=day,
-        later=max(0, waiting - overdue - soon - hour - day),
-        by_destination=by_destination,
-        gates=schedule.gate_tallies(now_ms),
-    )
 
 
 def read_recoveries(

@@ -66,7 +66,7 @@ from amqsidecar.operations.overview import (
 )
 from amqsidecar.operations.policies import PolicyEffect, effect_of, policy_view
 from amqsidecar.operations.words import many
-from amqsidecar.schedule import Schedule, at_one_moment
+from amqsidecar.schedule import Schedule
 
 GROUPS_SHOWN = 200
 MEMBERS_SHOWN = 10
@@ -182,37 +182,37 @@ async def _show_group(
     members_of = RowFilter(destination=place[0], cause_group=place[1])
     wanted, zoom = visit.params.get("show", ""), read_zoom(visit.params)
 
-    @at_one_moment
     def show(store: Schedule, at: QueryContext) -> dict[str, Any]:
-        members = store.page_rows(members_of, RowOrder.NEWEST, MEMBERS_SHOWN)
-        rows = members.rows
-        group, notes = read_group(store, place, at.now_ms), read_notes(store, place)
-        if group is None and not rows:
-            raise PageMissing(
-                "The history has no death of this cause there; it may have been removed after "
-                "history.keep_days."
-            )
-        recoveries = read_recoveries(store, at.now_ms, destination=place[0])
-        recovery = recoveries[0] if recoveries else None
-        solutions = {} if group is None else find_solutions(store, [group], at.now_ms)
-        return {
-            "group": group,
-            "known": [] if group is None else known_of(group, recovery),
-            "next_steps": [] if group is None else next_steps(group, recovery),
-            "useless": useless_actions(
-                [state for state in RowState if group is None or getattr(group, state)]
-            ),
-            "solution": solutions.get(place),
-            "notes": notes,
-            "written": written or {**_EMPTY_NOTE, "owner": notes[0].owner if notes else ""},
-            "example": None if group is None else last_death(store.history(group.example_id)),
-            "deaths": _plot_of_deaths(visit, at, place, zoom),
-            "members": [queries.masking.struct(row) for row in rows],
-            "has_more": members.next_after is not None,
-            "differing": read_differing(queries, store, rows, visit.caller, wanted),
-            "common": read_common(queries, store, place, visit.caller),
-            "query": group_query(place[0], queries.masking.group(place[1], place[0])),
-        }
+        with store.snapshot():
+            members = store.page_rows(members_of, RowOrder.NEWEST, MEMBERS_SHOWN)
+            rows = members.rows
+            group, notes = read_group(store, place, at.now_ms), read_notes(store, place)
+            if group is None and not rows:
+                raise PageMissing(
+                    "The history has no death of this cause there; it may have been removed after "
+                    "history.keep_days."
+                )
+            recoveries = read_recoveries(store, at.now_ms, destination=place[0])
+            recovery = recoveries[0] if recoveries else None
+            solutions = {} if group is None else find_solutions(store, [group], at.now_ms)
+            return {
+                "group": group,
+                "known": [] if group is None else known_of(group, recovery),
+                "next_steps": [] if group is None else next_steps(group, recovery),
+                "useless": useless_actions(
+                    [state for state in RowState if group is None or getattr(group, state)]
+                ),
+                "solution": solutions.get(place),
+                "notes": notes,
+                "written": written or {**_EMPTY_NOTE, "owner": notes[0].owner if notes else ""},
+                "example": None if group is None else last_death(store.history(group.example_id)),
+                "deaths": _plot_of_deaths(visit, at, place, zoom),
+                "members": [queries.masking.struct(row) for row in rows],
+                "has_more": members.next_after is not None,
+                "differing": read_differing(queries, store, rows, visit.caller, wanted),
+                "common": read_common(queries, store, place, visit.caller),
+                "query": group_query(place[0], queries.masking.group(place[1], place[0])),
+            }
 
     return await visit.page(
         "group.html",

@@ -19,7 +19,7 @@ from amqsidecar.operations.failures.former_groups import (
     read_failure_groups,
 )
 from amqsidecar.operations.markers import MARKERS_MAX, NEW_SINCE_MS, marker_before
-from amqsidecar.schedule import Schedule, at_one_moment
+from amqsidecar.schedule import Schedule
 
 DAY_MS: Final = 24 * 3_600_000
 HOUR_MS: Final = 3_600_000
@@ -129,7 +129,6 @@ def window(now_ms: int, length_ms: int = HOUR_MS) -> tuple[int, int]:
     return until_ms - max(length_ms // BUCKET_MS, 1) * BUCKET_MS, until_ms
 
 
-@at_one_moment
 def read_groups(
     schedule: Schedule,
     now_ms: int,
@@ -147,29 +146,30 @@ def read_groups(
         destination: only of this one, canonical text; None = of all.
         limit: maximum number returned.
     """
-    known = read_cause_groups(schedule)
-    found = [
-        group
-        for group in read_failure_groups(schedule, known)
-        if destination in (None, group.destination) and group.last_at_ms >= since_ms
-    ]
-    return _describe(schedule, known, found, now_ms, window_ms)[:limit]
+    with schedule.snapshot():
+        known = read_cause_groups(schedule)
+        found = [
+            group
+            for group in read_failure_groups(schedule, known)
+            if destination in (None, group.destination) and group.last_at_ms >= since_ms
+        ]
+        return _describe(schedule, known, found, now_ms, window_ms)[:limit]
 
 
-@at_one_moment
 def read_group(schedule: Schedule, place: Place, now_ms: int) -> Group | None:
     """Return the group at a place, or the one that it became a part of.
 
     None = the history has no death of this cause there.
     """
-    known = read_cause_groups(schedule)
-    place = place[0], known.find(*place)
-    found = [
-        group
-        for group in read_failure_groups(schedule, known)
-        if (group.destination, group.cause_group) == place
-    ]
-    return next(iter(_describe(schedule, known, found, now_ms, HOUR_MS)), None)
+    with schedule.snapshot():
+        known = read_cause_groups(schedule)
+        place = place[0], known.find(*place)
+        found = [
+            group
+            for group in read_failure_groups(schedule, known)
+            if (group.destination, group.cause_group) == place
+        ]
+        return next(iter(_describe(schedule, known, found, now_ms, HOUR_MS)), None)
 
 
 def _describe(
