@@ -71,8 +71,10 @@ def opened_broker(config: Config, *, read_only: bool = True) -> Iterator[BrokerS
             [Problem("broker.url", "is not set, and the broker keeps waiting messages")]
         )
     enter_as_user(config, is_needed=not read_only)
+    from amqsidecar.engine.broker_held_queues import INSTANCE  # noqa: PLC0415 - as the next
     from amqsidecar.wiring.links import LinkMaker  # noqa: PLC0415 - only where a broker is asked
 
     links = LinkMaker(config, SystemClock())
-    with closing(links.at_any(lambda: links.make_delaying().look())) as session:
+    links.find_answering(INSTANCE)
+    with closing(links.make_delaying().look()) as session:
         yield session.schedule()

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol
 from uuid import uuid4
 
 from amqsidecar.broker import BrokerKind, LookSession
@@ -88,9 +88,6 @@ class DelayingLink(Protocol):
         ...
 
 
-OpenedT = TypeVar("OpenedT")
-
-
 class LinkMaker:
     """Makes links to the current one of the brokers of `broker.url`; each is not yet opened."""
 
@@ -150,17 +147,17 @@ class LinkMaker:
         """Make the next broker current; the first after the last."""
         self._number = (self._number + 1) % self.count
 
-    def at_any(self, open_one: Callable[[], OpenedT]) -> OpenedT:
-        """Return what opens at the first broker that answers, which is then the current one.
+    def find_answering(self, instance: str) -> None:
+        """Make the first broker that answers the current one; the last one if none does.
 
         Raises:
-            LinkLost: none answers; the error is that of the last one.
+            ConfigError, BrokerRefused: as `make`.
         """
         for _ in range(self.count - 1):
             with suppress(LinkLost):
-                return open_one()
+                self.make(instance).look().close()
+                return
             self.go_on()
-        return open_one()
 
     def has_learned(self) -> bool:
         """Return, once, whether the last link found a message that the next one skips."""
@@ -415,4 +412,5 @@ def look_at_any(links: LinkMaker, instance: str) -> LookSession:
         LinkLost: none does.
         ConfigError, BrokerRefused: as `LinkMaker.make`.
     """
-    return links.at_any(lambda: links.make(instance).look())
+    links.find_answering(instance)
+    return links.make(instance).look()

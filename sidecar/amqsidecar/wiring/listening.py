@@ -15,7 +15,6 @@ from amqsidecar import __version__
 from amqsidecar.clock import SystemClock
 from amqsidecar.config.broker_url import BrokerUrl
 from amqsidecar.config.copy_keys import copy_keys
-from amqsidecar.config.renewed_files import RenewedFiles
 from amqsidecar.config.schema import Config
 from amqsidecar.config.sections.broker import TlsOptions
 from amqsidecar.config.sections.http import split_listen
@@ -26,6 +25,7 @@ from amqsidecar.http.probes import make_probes
 from amqsidecar.http.serving import HttpServer
 from amqsidecar.listener.amqp.notes import NoteSettings
 from amqsidecar.listener.server import Listener, ListenerSettings
+from amqsidecar.renewed_files import RenewedFiles
 from amqsidecar.runtime.process import collect_seldom
 from amqsidecar.telemetry.listener_metrics import ListenerMetrics
 from amqsidecar.telemetry.logs import configure_logs

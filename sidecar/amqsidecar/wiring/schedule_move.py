@@ -8,7 +8,6 @@ after the copy is durable: from then on the target has everything, and the sourc
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from enum import Enum, StrEnum, auto
-from functools import partial
 from typing import Any, Final, NamedTuple
 
 from amqsidecar.broker import TakeSession
@@ -183,7 +182,8 @@ def _settle(config: Config) -> None:
         with closing(open_instance(config, clock, name)) as schedule:
             state = schedule.state()
             if state.token_created or state.unfinished is not None:
-                with closing(links.at_any(partial(_take, links, name))) as session:
+                links.find_answering(name)
+                with closing(_take(links, name)) as session:
                     recovery = Recovery(session, schedule, clock, lambda _events, _stats: None)
                     if recovery.own(state, TOKEN_WAIT_S) is None:
                         raise StoreUnavailable(

@@ -173,15 +173,24 @@ def test_a_page_that_asks_while_a_secret_is_replaced_finds_the_broker_away(tmp_p
         look_now(links, "page")
 
 
-def test_who_asks_once_tries_each_broker() -> None:
+def test_who_asks_once_tries_each_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     links, _ = brokers("a", "b", "c")
+    tried: list[str] = []
+    there = {"b", "c"}
 
-    def open_at(*there: str) -> str:
-        if host(links) not in there:
-            raise LinkLost(f"{host(links)} is away")
-        return host(links)
+    class Link:
+        def look(self) -> "Link":
+            tried.append(host(links))
+            if host(links) not in there:
+                raise LinkLost(f"{host(links)} is away")
+            return self
 
-    assert links.at_any(lambda: open_at("b", "c")) == "b"
-    assert links.at_any(lambda: open_at("a")) == "a"
-    with pytest.raises(LinkLost, match="c is away"):
-        links.at_any(open_at)
+        def close(self) -> None:
+            tried.append("closed")
+
+    monkeypatch.setattr(links, "make", lambda _instance: Link())
+    links.find_answering("one")
+    assert (host(links), tried) == ("b", ["a", "b", "closed"])
+    there.clear()
+    links.find_answering("one")
+    assert (host(links), tried[3:]) == ("a", ["b", "c"]), "the caller opens the last one"
