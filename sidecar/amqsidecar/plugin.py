@@ -9,7 +9,7 @@ the broker's policies: they decide nothing, they delay due redeliveries.
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Generic, Protocol, TypeVar, runtime_checkable
+from typing import Any, Generic, Protocol, runtime_checkable
 
 import msgspec
 
@@ -57,8 +57,6 @@ from amqsidecar.policy.option_table import read_options
 from amqsidecar.policy.redelivery_decider import RedeliveryDecider, describe_rule
 from amqsidecar.policy.redelivery_policy import Chance, DelayTable
 from amqsidecar.policy.rule_source import RuleSource, written_line
-
-D = TypeVar("D")
 
 
 class Decider(Protocol):
@@ -201,7 +199,7 @@ class GatePlugin(Protocol):
         ...
 
 
-class OptionsPlugin(Generic[V, D]):
+class OptionsPlugin(Generic[V]):
     """A kind of rules or of gate made of two functions; see `Plugin` and `GatePlugin`.
 
     Args:
@@ -212,7 +210,11 @@ class OptionsPlugin(Generic[V, D]):
     """
 
     def __init__(
-        self, name: str, kind: type[V], read: Callable[[OptionReader], V], make: Callable[[V], D]
+        self,
+        name: str,
+        kind: type[V],
+        read: Callable[[OptionReader], V],
+        make: Callable[[V], Decider | Gate],
     ) -> None:
         self.name = name
         self._kind = kind
@@ -227,7 +229,7 @@ class OptionsPlugin(Generic[V, D]):
         """
         return read_whole(options, source, self._read)
 
-    def compile(self, options: object) -> D:
+    def compile(self, options: object) -> Any:
         """Return what these options make.
 
         Raises:
@@ -238,7 +240,7 @@ class OptionsPlugin(Generic[V, D]):
         return self._make(options)
 
 
-class EntriesPlugin(OptionsPlugin[GateEntries[V], Gate]):
+class EntriesPlugin(OptionsPlugin[GateEntries[V]]):
     """A kind of gate whose options are entries; see `GatePlugin`."""
 
     def __init__(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from amqsidecar.model.dead_letter import DeadLetter
 from amqsidecar.model.decision import DeadLetterTo, Decision, Discard, Redeliver, WrittenLine
 from amqsidecar.model.destination import queue
-from amqsidecar.plugin import Chance, RuleSource
+from amqsidecar.plugin import Chance, Decider, RuleSource
 from amqsidecar_rules import plugin
 
 DLQ = "DLQ"
@@ -43,7 +43,8 @@ class TableRules(CountingRules):
             {"queue": "discard.>", "action": "discard"},
             {"redeliver": curve, "remove_properties": ["x"]},
         ]
-        self._table = plugin.compile(plugin.parse_options({"rules": table}, RuleSource("sim", 1)))
+        options = plugin.parse_options({"rules": table}, RuleSource("sim", 1))
+        self._table: Decider = plugin.compile(options)
 
     def decide(self, dead_letter: DeadLetter, chance: Chance | None) -> Decision:
         decision = self._table.decide(dead_letter, chance)

@@ -56,7 +56,8 @@ FACTS = KnownFacts(5_000, CAUSE, "order", {"code": "E42", "n": "7"}, {"JMSPriori
 
 
 def decider(*rules: Mapping[str, object]) -> Decider:
-    return plugin.compile(plugin.parse_options({"rules": list(rules)}, SOURCE))
+    compiled: Decider = plugin.compile(plugin.parse_options({"rules": list(rules)}, SOURCE))
+    return compiled
 
 
 def decide(dead_letter: DeadLetter, *rules: Mapping[str, object]) -> Decision | None:
