@@ -3,10 +3,10 @@
 from functools import partial
 from pathlib import Path
 
-from amqsidecar.config.renewed_files import RenewedFiles
 from amqsidecar.config.schema import Config
 from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.formats.interception_seal import KEY_CHARACTERS_MIN
+from amqsidecar.renewed_files import RenewedFiles
 
 _KEY: str = "listener.copy_key_file"
 _CURE = "write one key a line, the newest first: `openssl rand -hex 32`"

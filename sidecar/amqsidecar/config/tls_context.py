@@ -4,9 +4,9 @@ import ssl
 from pathlib import Path
 from typing import NoReturn
 
-from amqsidecar.config.renewed_files import RenewedFiles
 from amqsidecar.config.sections.broker import TlsOptions
 from amqsidecar.errors import ConfigError, Problem
+from amqsidecar.renewed_files import RenewedFiles
 
 
 def tls_context(options: TlsOptions) -> ssl.SSLContext:

@@ -24,7 +24,7 @@ from amqsidecar.http.authentication import login
 from amqsidecar.http.authentication.attempts import FailedLogins
 from amqsidecar.http.authentication.files import (
     NAME,
-    WatchedFile,
+    access_file,
     is_password,
     parse_tokens,
     parse_users,
@@ -222,9 +222,9 @@ def test_what_is_wrong_in_a_file_is_reported_by_its_line(
     path = tmp_path / "users"
     path.write_text(text)
     with pytest.raises(ConfigError, match=rf"http\.users_file: .*{what}"):
-        WatchedFile(path, "http.users_file", parse_users)
+        access_file(path, "http.users_file", parse_users)
     with pytest.raises(ConfigError, match=r"http\.tokens_file: .*can't be used"):
-        WatchedFile(tmp_path / "none", "http.tokens_file", parse_tokens)
+        access_file(tmp_path / "none", "http.tokens_file", parse_tokens)
 
 
 @given(st.text())

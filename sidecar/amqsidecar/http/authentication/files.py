@@ -10,14 +10,11 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
 from hmac import compare_digest
 from pathlib import Path
-from typing import Final, Generic, NamedTuple, TypeVar
-
-import structlog
+from typing import Final, NamedTuple
 
 from amqsidecar.errors import ConfigError, Problem
 from amqsidecar.http.access import Role
-
-log = structlog.get_logger("amqsidecar.http")
+from amqsidecar.renewed_files import RenewedFiles, ValueT
 
 TOKEN_PREFIX: Final = "amqs_"  # noqa: S105 - of all tokens, so that leaked ones are recognised
 NAME: Final = re.compile(r"[A-Za-z0-9._@-]{1,64}")
@@ -25,7 +22,6 @@ NAME: Final = re.compile(r"[A-Za-z0-9._@-]{1,64}")
 
 _TOKEN: Final = re.compile(r"sha256:([0-9a-f]{64})")
 _PASSWORD: Final = re.compile(r"scrypt\$([0-9]{1,2})\$([0-9]{1,2})\$([0-9]{1,2})\$(\S+)\$(\S+)")
-FoundT = TypeVar("FoundT")
 
 _COST: Final = (15, 8, 1)
 """32 MiB and about a tenth of a second."""
@@ -41,50 +37,27 @@ class User(NamedTuple):
     proof: str
 
 
-class WatchedFile(Generic[FoundT]):
-    """The present content of a file. An unreadable file grants no access, and is logged."""
+def access_file(
+    path: Path, key: str, parse: Callable[[str], Mapping[str, ValueT]]
+) -> RenewedFiles[Mapping[str, ValueT]]:
+    """Return the content of a file. While it can't be used, it grants no access.
 
-    def __init__(self, path: Path, key: str, parse: Callable[[str], Mapping[str, FoundT]]) -> None:
-        """Read it for the first time.
+    Args:
+        path: the file.
+        key: the option that names it.
+        parse: raises ValueError with a sentence that names the line.
 
-        Args:
-            path: the file.
-            key: the option that names it.
-            parse: raises ValueError with a sentence that names the line.
+    Raises:
+        ConfigError: it can't be used at first.
+    """
 
-        Raises:
-            ConfigError: it can't be read.
-        """
-        self._path = path
-        self._parse = parse
-        self._stamp = self._look()
+    def read() -> Mapping[str, ValueT]:
         try:
-            self._found = self._read()
+            return parse(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise ConfigError([Problem(key, f"{path} can't be used: {_reason(error)}")]) from error
 
-    def now(self) -> Mapping[str, FoundT]:
-        """Return its content."""
-        stamp = self._look()
-        if stamp != self._stamp:
-            self._stamp = stamp
-            try:
-                self._found = self._read()
-                log.info("access_file_read", path=str(self._path))
-            except (OSError, ValueError) as error:
-                self._found = {}
-                log.warning("access_file_unusable", path=str(self._path), reason=_reason(error))
-        return self._found
-
-    def _look(self) -> tuple[int, int, int] | None:
-        try:
-            status = self._path.stat()
-        except OSError:
-            return None
-        return status.st_ino, status.st_mtime_ns, status.st_size
-
-    def _read(self) -> Mapping[str, FoundT]:
-        return self._parse(self._path.read_text(encoding="utf-8"))
+    return RenewedFiles(key, read, path, without={})
 
 
 def _reason(error: Exception) -> str:

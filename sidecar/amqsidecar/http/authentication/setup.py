@@ -15,7 +15,7 @@ from amqsidecar.http.authentication.attempts import FailedLogins
 from amqsidecar.http.authentication.cookies import AccessMeans
 from amqsidecar.http.authentication.files import (
     User,
-    WatchedFile,
+    access_file,
     parse_tokens,
     parse_users,
     token_digest,
@@ -83,21 +83,21 @@ def set_up(
     proxies = Proxies(settings.trusted_proxies)
     roles, has_roles = Roles(settings.operator_groups, settings.viewer_groups), False
     if settings.roles_file is not None:
-        named, has_roles = WatchedFile(settings.roles_file, "http.roles_file", parse_roles), True
-        roles = Roles(settings.operator_groups, settings.viewer_groups, named.now)
+        named, has_roles = access_file(settings.roles_file, "http.roles_file", parse_roles), True
+        roles = Roles(settings.operator_groups, settings.viewer_groups, named)
     ways: list[Way] = []
     if settings.tokens_file is not None:
-        tokens = WatchedFile(
+        tokens = access_file(
             settings.tokens_file, "http.tokens_file", partial(parse_tokens, has_roles=has_roles)
         )
-        ways.append(_TokenWay(tokens.now, FailedLogins(clock), proxies))
+        ways.append(_TokenWay(tokens, FailedLogins(clock), proxies))
     users = None
     if settings.users_file is not None:
-        users = WatchedFile(
+        users = access_file(
             settings.users_file, "http.users_file", partial(parse_users, has_roles=has_roles)
         )
 
-    means = AccessMeans(settings, signing, proxies, roles, None if users is None else users.now)
+    means = AccessMeans(settings, signing, proxies, roles, users)
     sessions, routes = Sessions(means), list[Route]()
     if users is not None or settings.oidc is not None:
         ways.append(sessions)

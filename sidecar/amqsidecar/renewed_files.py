@@ -8,7 +8,7 @@ import structlog
 
 from amqsidecar.errors import ConfigError
 
-log = structlog.get_logger("amqsidecar.config.renewed_files")
+log = structlog.get_logger("amqsidecar.renewed_files")
 
 ValueT = TypeVar("ValueT")
 
@@ -19,13 +19,20 @@ class RenewedFiles(Generic[ValueT]):
     If that fails, the former value stays, with a warning. Threads may ask at once: then both read.
     """
 
-    def __init__(self, name: str, read: Callable[[], ValueT], *paths: Path | None) -> None:
+    def __init__(
+        self,
+        name: str,
+        read: Callable[[], ValueT],
+        *paths: Path | None,
+        without: ValueT | None = None,
+    ) -> None:
         """Read them for the first time.
 
         Args:
             name: of the files, in the log.
             read: reads them all; raises ConfigError.
             paths: None = an option that names no file.
+            without: the value if that fails later; None = the former value stays.
 
         Raises:
             ConfigError: they can't be used.
@@ -34,6 +41,7 @@ class RenewedFiles(Generic[ValueT]):
         self._read = read
         self._paths = [path for path in paths if path is not None]
         self._seen = self._stamps()
+        self._without = without
         self._value = read()
 
     def __call__(self) -> ValueT:
@@ -45,7 +53,10 @@ class RenewedFiles(Generic[ValueT]):
                 self._value = self._read()
                 log.info("files_read", files=self._name)
             except ConfigError as error:
-                reason, meaning = str(error), "the former content stays in use"
+                meaning = "the former content stays in use"
+                if self._without is not None:
+                    self._value, meaning = self._without, "nothing in it counts until it is mended"
+                reason = str(error)
                 log.warning("files_not_read", files=self._name, reason=reason, meaning=meaning)
         return self._value
 
