@@ -355,7 +355,7 @@ def test_a_destination_that_does_not_recover_is_reported(site: Site) -> None:
     site.clock.advance(OUT_MS)
     site.look(reporter)
     assert len(site.said()) == 1
-    # The last one leaves for another queue.
+    # The last message is redirected to another queue.
     site.store.change(RowFilter(), row_changes.redirect(0, "ann", "queue://b"))
     site.look(reporter)
     assert site.said()[1:] == [(Phase.ENDED, "queue://a", 0)]

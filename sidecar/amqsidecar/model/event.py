@@ -27,7 +27,7 @@ class Event(
 
 
 class About(TypedDict):
-    """What all events of a row have."""
+    """The fields that every event about a row has."""
 
     at_ms: int
     id: int
@@ -44,7 +44,7 @@ class _Known(Protocol):
 
 
 def about_row(row: _Known, at_ms: int, destination: str) -> About:
-    """Return the fields that all events of a row have, by a row or by one of its events."""
+    """Return these fields for a row, from the row or from one of its events."""
     return About(at_ms=at_ms, id=row.id, redelivery_id=row.redelivery_id, destination=destination)
 
 

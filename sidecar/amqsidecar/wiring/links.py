@@ -148,7 +148,7 @@ class LinkMaker:
         self._number = (self._number + 1) % self.count
 
     def find_answering(self, instance: str) -> None:
-        """Make the first broker that answers the current one; the last one if none does.
+        """Make the first broker that answers current, or the last broker if none answers.
 
         Raises:
             ConfigError, BrokerRefused: as `make`.

@@ -103,7 +103,7 @@ def barriers(page: Page, *rules: str) -> list[str]:
     if not page.evaluate("'axe' in window"):
         page.evaluate(AXE.read_text(encoding="utf-8"))
     options = {"resultTypes": ["violations"]} | ({"runOnly": list(rules)} if rules else {})
-    # Why: further rows of a table are as the first ones, and it looks long at each.
+    # Why: axe takes long for each row, and later rows of a table repeat the first rows.
     page.evaluate(f"document.querySelectorAll('{FURTHER_ROWS}').forEach(one => one.remove())")
     found = page.evaluate("options => axe.run(document, options)", options)
     return [

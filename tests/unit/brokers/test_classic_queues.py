@@ -1,4 +1,4 @@
-"""What a link to Classic remembers of the broker's queues."""
+"""The queues of the broker that a link to Classic remembers."""
 
 from amqsidecar.brokers.classic.queues import ClassicQueues
 

@@ -193,4 +193,6 @@ def test_who_asks_once_tries_each_broker(monkeypatch: pytest.MonkeyPatch) -> Non
     assert (host(links), tried) == ("b", ["a", "b", "closed"])
     there.clear()
     links.find_answering("one")
-    assert (host(links), tried[3:]) == ("a", ["b", "c"]), "the caller opens the last one"
+    assert (host(links), tried[3:]) == ("a", ["b", "c"]), (
+        "the last broker is left for the caller to try"
+    )

@@ -152,7 +152,7 @@ def _unproved(schedule: Schedule, resent: Resent, now_ms: int) -> str:
 
 
 def _is_about(operation: Operation, group: Group, events: Sequence[AnyEvent]) -> bool:
-    """Whether an operation changed messages, perhaps the last one of a group, with these events."""
+    """Return whether an operation may have changed a message of the group that has these events."""
     rows = operation.selection.rows
     return (
         (rows.ids is None or any(event.id in rows.ids for event in events))
