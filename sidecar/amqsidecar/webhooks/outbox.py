@@ -293,7 +293,7 @@ def collect(
         outbox.beyond[kind] = beyond
     outbox.has_looked |= Kind.EXHAUSTED in found
     left = outbox.unread.get("pending", ())
-    kept = [one for one in left if now_ms - one["at_ms"] < GIVE_UP_MS]
+    kept = [one for one in left if now_ms - one.get("at_ms", now_ms) < GIVE_UP_MS]
     outbox.dropped += len(left) - len(kept)
     outbox.unread |= {"pending": kept} if left else {}
 

@@ -208,6 +208,14 @@ def test_what_a_newer_version_wrote_is_kept_for_it_and_not_sent(reports: Reports
     assert "s-8" not in write_outbox(reports.outbox).decode()
 
 
+def test_a_notice_of_a_newer_version_without_a_date_stays(reports: Reports) -> None:
+    written = msgspec.to_builtins(reports.outbox) | {"pending": [{"id": "s-1", "since_ms": 0}]}
+    outbox = read_outbox(msgspec.json.encode(written), 0)
+    collect(outbox, {}, lambda _, one: one, GIVE_UP_MS, WANTED)
+    assert msgspec.json.decode(write_outbox(outbox))["pending"] == written["pending"]
+    assert outbox.dropped == 0
+
+
 def test_what_a_clock_that_was_ahead_put_off_is_due(
     reports: Reports,
 ) -> None:
